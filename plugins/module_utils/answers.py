@@ -1,0 +1,117 @@
+# Copyright: the blackwell.sglang authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Judge what a model answered. Text in, findings out.
+
+A server that loads may still answer garbage, and garbage has shapes: token 0 for ever (C(!!!!)), ASCII
+running backwards, one phrase in a loop, reserved tokens, NaN where a probability should be (sources:
+ninfer-3090 issue 23, sglang issues 10138 and 24321, flashinfer issue 4569). A legitimate "Hello!", a
+markdown rule or a long list of numbers is none of them: runs are matched, not presence.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+# One character this often in a row is no answer; drawing characters may be repeated longer.
+MAX_RUN, MAX_DRAWN_RUN = 16, 160
+DRAWING = frozenset("-=_*#~.|+ \t\n\u2500\u2550\u2588")
+# One character making up more than this share of an answer of MIN_SHARE_LENGTH characters or more.
+MAX_SHARE, MIN_SHARE_LENGTH = 0.6, 24
+# A text of MIN_LOOP_LENGTH characters or more that deflates below this ratio repeats itself.
+MAX_DEFLATE, MIN_LOOP_LENGTH = 0.12, 240
+_RESERVED = re.compile(r"<\|(reserved[^|>]*|endoftext|im_start|im_end|pad)\|?>?|<unk>|\[UNK\]")
+_COUNTING = re.compile(r"^\W*(?:\d{1,4}[.)]\s+){8,}")
+_WORD_LOOP = re.compile(r"(?s)(.{1,40}?)\1{11,}$")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """C(kind): C(garbage), C(nan), C(empty), C(wrong), C(error); C(detail): what was seen."""
+
+    kind: str
+    detail: str
+
+
+def _longest_run(text: str) -> tuple[str, int]:
+    best, count = ("", 0), 0
+    for position, char in enumerate(text):
+        count = count + 1 if position and text[position - 1] == char else 1
+        if count > best[1] and not char.isspace():
+            best = (char, count)
+    return best
+
+
+def _falling(text: str) -> str:
+    """The longest piece in which each character is the one before it in ASCII, as token ids 19, 18, 17 ... spell."""
+    best = start = 0
+    best_piece = ""
+    for position in range(1, len(text) + 1):
+        if position == len(text) or ord(text[position]) != ord(text[position - 1]) - 1:
+            if position - start > best:
+                best, best_piece = position - start, text[start:position]
+            start = position
+    return best_piece
+
+
+def garbage(text: str) -> list[Finding]:
+    """What makes the text no language at all; nothing if it might be an answer."""
+    found = []
+    char, count = _longest_run(text)
+    if count >= (MAX_DRAWN_RUN if char in DRAWING else MAX_RUN):
+        found.append(Finding("garbage", f"{char!r} {count} times in a row"))
+    stripped = "".join(text.split())
+    if len(stripped) >= MIN_SHARE_LENGTH:
+        commonest = max(set(stripped), key=stripped.count)
+        share = stripped.count(commonest) / len(stripped)
+        if share > MAX_SHARE:
+            found.append(Finding("garbage", f"{share:.0%} of the answer is {commonest!r}"))
+    piece = _falling(text)
+    if len(piece) >= 8 and not piece.isalnum():
+        found.append(Finding("garbage", f"ASCII running backwards: {piece[:24]!r}"))
+    if "\ufffd" in text:
+        found.append(Finding("garbage", f"{text.count(chr(0xFFFD))} characters that are no text (U+FFFD)"))
+    reserved = _RESERVED.search(text)
+    if reserved:
+        found.append(Finding("garbage", f"the reserved token {reserved.group(0)!r} in the answer"))
+    if _COUNTING.match(text) or _WORD_LOOP.search(text.strip()):
+        found.append(Finding("garbage", f"a loop: {text.strip()[-48:]!r}"))
+    elif len(text) >= MIN_LOOP_LENGTH and len(zlib.compress(text.encode())) / len(text.encode()) < MAX_DEFLATE:
+        found.append(Finding("garbage", f"the answer repeats itself: {text.strip()[-48:]!r}"))
+    return found
+
+
+def not_finite(logprobs: Any) -> list[Finding]:
+    """NaN, infinities and nulls among the log probabilities of an answer."""
+    entries = (logprobs or {}).get("content") or []
+    values = [entry.get("logprob") for entry in entries if isinstance(entry, dict)]
+    bad = [value for value in values if not isinstance(value, (int, float)) or not math.isfinite(value)]
+    if not bad:
+        return []
+    return [Finding("nan", f"{len(bad)} of {len(values)} log probabilities are {bad[0]!r}")]
+
+
+def holds(text: str, expected: str) -> bool:
+    """Does the answer hold the expected word or number, whole and whatever its case? 1,204 counts as 1204."""
+    plain = re.sub(r"(?<=\d)[,\u00a0\u202f](?=\d{3})", "", text)
+    return re.search(rf"(?<![\w.]){re.escape(expected)}(?![\w]|\.\d)", plain, re.IGNORECASE) is not None
+
+
+def judge(choice: dict[str, Any], expected: str | None = None) -> list[Finding]:
+    """All that is wrong with one choice of a chat completion; C(expected) must stand in its content."""
+    message = choice.get("message") or {}
+    content = message.get("content") or ""
+    reasoning = message.get("reasoning_content") or ""
+    found = not_finite(choice.get("logprobs"))
+    found += garbage(content) or garbage(reasoning)
+    if not content.strip():
+        cause = "all of it went into reasoning" if reasoning.strip() else "no text at all"
+        found.append(Finding("empty", f"empty answer, finish_reason {choice.get('finish_reason')!r}: {cause}"))
+    elif expected is not None and not holds(content, expected):
+        found.append(Finding("wrong", f"expected {expected!r}, got {content.strip()[:80]!r}"))
+    return found
