@@ -4,9 +4,9 @@
 
 """Make and spoil simulated hosts.
 
-    python -m simulator create DIR...       make hosts, or leave them as they are
-    python -m simulator fault DIR JSON      set what goes wrong ({} for nothing)
-    python -m simulator hold DIR GPU MIB    be a process that holds a GPU, until killed
+python -m simulator create DIR...       make hosts, or leave them as they are
+python -m simulator fault DIR JSON      set what goes wrong ({} for nothing)
+python -m simulator hold DIR GPU MIB    be a process that holds a GPU, until killed
 """
 
 from __future__ import annotations
@@ -53,7 +53,12 @@ def create(root: Path, settings: dict[str, object]) -> None:
     model.mkdir(exist_ok=True)
     (model / "config.json").write_text('{"architectures": ["Qwen3_5MoeForConditionalGeneration"]}\n')
     command(root / "bin" / "nvidia-smi", "from simulator.nvidia_smi import main", f"main({str(root.resolve())!r})")
-    command(environment / "bin" / "sglang", "from sglang.cli.main import main", "main()", environment / "bin" / "python")
+    command(
+        environment / "bin" / "sglang",
+        "from sglang.cli.main import main",
+        "main()",
+        environment / "bin" / "python",
+    )
 
 
 def command(path: Path, imports: str, call: str, python: Path | None = None) -> None:
@@ -75,7 +80,9 @@ def hold(root: Path, gpu: int, mib: int, ignore_term: bool) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="simulator", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="simulator", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     verbs = parser.add_subparsers(dest="verb", required=True)
     making = verbs.add_parser("create")
     making.add_argument("dirs", nargs="+", type=Path)

@@ -4,12 +4,12 @@
 
 """The simulated host's folder: what it has, what is wrong with it, and which process uses how much GPU memory.
 
-    config.json     GPUs, versions, how long things take
-    faults.json     what is to go wrong (absent: nothing); read again at each use, so it can change any time
-    flags.json      the command line of the SGLang release that is "installed"
-    dev/nvidia*     the device files; real processes really open them
-    memory/PID.json what a process has "allocated"; its memory goes release_delay after it is dead
-    venv/           the server's environment, with the look-alike package
+config.json     GPUs, versions, how long things take
+faults.json     what is to go wrong (absent: nothing); read again at each use, so it can change any time
+flags.json      the command line of the SGLang release that is "installed"
+dev/nvidia*     the device files; real processes really open them
+memory/PID.json what a process has "allocated"; its memory goes release_delay after it is dead
+venv/           the server's environment, with the look-alike package
 """
 
 from __future__ import annotations

@@ -18,12 +18,12 @@ from ansible.plugins.action import ActionBase
 class ActionModule(ActionBase):
     _supports_check_mode = True
 
-    def run(self, tmp: t.Any = None, task_vars: t.Optional[t.Dict[str, t.Any]] = None) -> t.Dict[str, t.Any]:
+    def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         super().run(tmp, task_vars)
         task_vars = task_vars or {}
         arguments = dict(self._task.args)
         name = "blackwell.sglang.sglang_launch"
-        result: t.Dict[str, t.Any] = {}
+        result: dict[str, t.Any] = {}
         changed, first_diff = False, None
         while True:
             result = self._execute_module(module_name=name, module_args=arguments, task_vars=task_vars)
@@ -35,8 +35,6 @@ class ActionModule(ActionBase):
                 self._display.display(
                     f"{task_vars['inventory_hostname']}: starting, {result['progress']}, {result['seconds']:.0f} s"
                 )
-            # The first call has started it; from here on the same plan is only watched.
-            arguments["state"] = "started"
             arguments["last_progress"] = result["progress"]
             arguments["activity"] = result["activity"]
         result["changed"] = changed

@@ -13,7 +13,6 @@ from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 from ansible.vars.reserved import get_reserved_names
-
 from ansible_collections.blackwell.sglang.plugins.plugin_utils import _pydantic
 
 
@@ -23,7 +22,7 @@ class ActionModule(ActionBase):
     _supports_check_mode = True
     _VALID_ARGS = frozenset(("stack", "evidence_dirs"))
 
-    def run(self, tmp: t.Any = None, task_vars: t.Optional[t.Dict[str, t.Any]] = None) -> t.Dict[str, t.Any]:
+    def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         super().run(tmp, task_vars)
         task_vars = task_vars or {}
         _result, arguments = self.validate_argument_spec(
@@ -49,12 +48,15 @@ class ActionModule(ActionBase):
                 given_names=names,
                 given_by_hand=by_hand,
                 ignored=_plain(self._templar.template(task_vars.get("ignore_variables", []))),
-                evidence_dirs=[*arguments["evidence_dirs"], *_plain(self._templar.template(task_vars.get("evidence_dirs", [])))],
+                evidence_dirs=[
+                    *arguments["evidence_dirs"],
+                    *_plain(self._templar.template(task_vars.get("evidence_dirs", []))),
+                ],
                 found_stack=_plain(arguments["stack"]),
             )
         except evidence.EvidenceError as error:
             raise AnsibleError(f"The evidence can't be read: {error}") from error
-        result: t.Dict[str, t.Any] = {"changed": False}
+        result: dict[str, t.Any] = {"changed": False}
         if not arguments["stack"]:
             for warning in planned.warnings:
                 self._display.warning(f"{task_vars['inventory_hostname']}: {warning}")

@@ -111,7 +111,9 @@ def clear(
                 return result
         if time.monotonic() > deadline:
             raise ClearError(
-                "not_released", _residue(snapshot, dirty, ours, max_used_mib, term_timeout + release_timeout), ours
+                "not_released",
+                _residue(snapshot, dirty, ours, max_used_mib, term_timeout + release_timeout),
+                ours,
             )
         if not targets:
             sleep(0.1)
@@ -132,9 +134,7 @@ def clear(
             )
 
 
-def _residue(
-    snapshot: Snapshot, dirty: dict[int, int], holders: list[Holder], max_used_mib: int, waited: float
-) -> str:
+def _residue(snapshot: Snapshot, dirty: dict[int, int], holders: list[Holder], max_used_mib: int, waited: float) -> str:
     parts = [f"GPU {index} still has {used} MiB in use (bound {max_used_mib})" for index, used in dirty.items()]
     parts += [holder.describe() for holder in holders]
     keep = [h.describe() for h in snapshot.holders if h.role == PROTECTED and h.gpus & set(dirty)]

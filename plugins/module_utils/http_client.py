@@ -20,7 +20,7 @@ MAX_BYTES = 16 * 1024 * 1024
 
 
 class HttpError(Exception):
-    """No usable answer. C(kind): C(refused), C(timeout), C(broken), C(too_large), C(not_json), C(status)."""
+    """No usable answer. C(kind): C(refused), C(timeout), C(broken), C(too_large), C(not_json), C(nan), C(status)."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -34,13 +34,14 @@ class Response:
     seconds: float
 
     def json(self) -> Any:
-        """The body as strict JSON; NaN and Infinity, which are not JSON, are an error here too."""
         return parse_json(self.body)
 
 
 def parse_json(text: str | bytes) -> Any:
+    """JSON as the standard has it. NaN and Infinity, which Python would take, are C(nan): a number that is none."""
+
     def refuse(word: str) -> None:
-        raise ValueError(f"{word} is not JSON")
+        raise HttpError("nan", f"{word} stands where the answer should have a number")
 
     try:
         return json.loads(text, parse_constant=refuse)

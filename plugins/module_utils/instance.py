@@ -34,7 +34,9 @@ def open_instance(params: dict[str, Any]) -> tuple[InstanceState, Supervisor]:
     """The instance's state and supervisor, as the plan says if there is one, else as the options do."""
     plan = params.get("plan") or {}
     settings = plan.get("settings", {})
-    state = InstanceState(settings.get("sglang_state_dir", params["state_dir"]), plan.get("instance", params["instance"]))
+    state = InstanceState(
+        settings.get("sglang_state_dir", params["state_dir"]), plan.get("instance", params["instance"])
+    )
     kind = plan.get("run", {}).get("supervisor", params["supervisor"])
     return state, supervisor_for(kind, state, params["command_timeout"])
 

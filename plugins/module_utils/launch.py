@@ -39,6 +39,7 @@ class Server(Protocol):
 class Activity:
     """The last sign of life. Handed from one call of the watch to the next."""
 
+    age: float = 0.0
     quiet_since: float = 0.0
     cpu_ticks: int = 0
     rss_pages: int = 0
@@ -102,7 +103,6 @@ def watch(
     deadline = time.monotonic() + watch_seconds
     text, cursor = server.log(None)
     progress = str(startup_log.progress(text))
-    age = 0.0
     while True:
         status = server.status()
         more, cursor = server.log(cursor)
@@ -111,8 +111,8 @@ def watch(
             progress = str(startup_log.progress(text))
         if status.running is None:
             more, cursor = server.log(cursor)
-            return Outcome(DEAD, progress, age, text + more, activity, status)
-        age = procfs.age_seconds(status.running)
+            return Outcome(DEAD, progress, activity.age, text + more, activity, status)
+        age = activity.age = procfs.age_seconds(status.running)
         processes = procfs.processes_of(server.instance)
         ours = owns_port(processes, port)
         if ours and answers(client):

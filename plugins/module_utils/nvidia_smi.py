@@ -16,7 +16,16 @@ from dataclasses import dataclass
 
 from ansible_collections.blackwell.sglang.plugins.module_utils.command import CommandError, run
 
-GPU_FIELDS = ("index", "uuid", "pci.bus_id", "name", "driver_version", "memory.total", "memory.used", "compute_cap")
+GPU_FIELDS = (
+    "index",
+    "uuid",
+    "pci.bus_id",
+    "name",
+    "driver_version",
+    "memory.total",
+    "memory.used",
+    "compute_cap",
+)
 APP_FIELDS = ("gpu_uuid", "pid", "process_name", "used_memory")
 
 # Exit codes that the nvidia-smi manual gives a meaning.
@@ -92,7 +101,9 @@ def _number(text: str, field: str, line: str) -> int:
             "is not known to be clean: look for Xid errors in the kernel log",
         )
     if not text.isdecimal() or not text.isascii():
-        raise NvidiaSmiError("bad_row", f"nvidia-smi printed {text!r} for {field} in {line!r}, which is no whole number")
+        raise NvidiaSmiError(
+            "bad_row", f"nvidia-smi printed {text!r} for {field} in {line!r}, which is no whole number"
+        )
     return int(text)
 
 

@@ -19,7 +19,12 @@ from typing import Any
 from ansible_collections.blackwell.sglang.plugins.module_utils import procfs
 from ansible_collections.blackwell.sglang.plugins.module_utils.command import CommandError, run
 from ansible_collections.blackwell.sglang.plugins.module_utils.gpu_clear import sort_holders
-from ansible_collections.blackwell.sglang.plugins.module_utils.gpu_state import Owner, Snapshot, choose, observe
+from ansible_collections.blackwell.sglang.plugins.module_utils.gpu_state import (
+    Owner,
+    Snapshot,
+    choose,
+    observe,
+)
 from ansible_collections.blackwell.sglang.plugins.module_utils.nvidia_smi import NvidiaSmi, NvidiaSmiError
 
 OK, WARN, FAIL, SKIPPED = "ok", "warn", "fail", "skipped"
@@ -168,7 +173,16 @@ def check_environment(wanted: Wanted, _smi: NvidiaSmi) -> tuple[list[Row], dict[
         found = json.loads(done.stdout)
     except ValueError:
         said = (done.stderr or done.stdout).strip()[-200:]
-        return [Row("environment", FAIL, f"{wanted.python} ended with {done.rc}: {said}", "an interpreter", "", remedy)], {}
+        return [
+            Row(
+                "environment",
+                FAIL,
+                f"{wanted.python} ended with {done.rc}: {said}",
+                "an interpreter",
+                "",
+                remedy,
+            )
+        ], {}
     versions = {DISTRIBUTIONS[name]: version for name, version in found.items() if name in DISTRIBUTIONS}
     rows = [Row("environment", OK, f"Python {found.get('python')} at {wanted.python}", "an interpreter")]
     sglang = versions.get("sglang")
@@ -204,7 +218,10 @@ def _flashinfer_agreement(versions: dict[str, str]) -> Row:
     if len(set(parts.values())) == 1:
         return Row("flashinfer", OK, seen, "one version")
     return Row(
-        "flashinfer", FAIL, seen, "one version",
+        "flashinfer",
+        FAIL,
+        seen,
+        "one version",
         "Mixed parts run kernels that were never tested together (flashinfer issue 4549)",
         "Install the parts at one version and wipe the JIT cache",
     )
@@ -212,7 +229,15 @@ def _flashinfer_agreement(versions: dict[str, str]) -> Row:
 
 def check_model(wanted: Wanted, _smi: NvidiaSmi) -> list[Row]:
     if not wanted.model_path.startswith("/"):
-        return [Row("model", WARN, f"{wanted.model_path} is a hub id", "a folder on the host", "Whether it is there shows only at launch")]
+        return [
+            Row(
+                "model",
+                WARN,
+                f"{wanted.model_path} is a hub id",
+                "a folder on the host",
+                "Whether it is there shows only at launch",
+            )
+        ]
     config = os.path.join(wanted.model_path, "config.json")
     try:
         with open(config, encoding="utf-8") as file:
@@ -220,8 +245,12 @@ def check_model(wanted: Wanted, _smi: NvidiaSmi) -> list[Row]:
     except (OSError, ValueError) as error:
         return [
             Row(
-                "model", FAIL, f"{config}: {error}", "a readable checkpoint",
-                "A launch would find out only after the old server is stopped", "Set model_path, or copy the checkpoint there",
+                "model",
+                FAIL,
+                f"{config}: {error}",
+                "a readable checkpoint",
+                "A launch would find out only after the old server is stopped",
+                "Set model_path, or copy the checkpoint there",
             )
         ]
     return [Row("model", OK, wanted.model_path, "a readable checkpoint")]
@@ -234,8 +263,14 @@ def check_state_dir(wanted: Wanted, _smi: NvidiaSmi) -> list[Row]:
         path = os.path.dirname(path)
     if not os.access(path, os.W_OK | os.X_OK):
         return [
-            Row("state_dir", FAIL, f"{path} is not writable for this user", wanted.state_dir, "State and log are kept there",
-                "Set sglang_state_dir, or become root")
+            Row(
+                "state_dir",
+                FAIL,
+                f"{path} is not writable for this user",
+                wanted.state_dir,
+                "State and log are kept there",
+                "Set sglang_state_dir, or become root",
+            )
         ]
     try:
         room = os.statvfs(path)
@@ -243,7 +278,16 @@ def check_state_dir(wanted: Wanted, _smi: NvidiaSmi) -> list[Row]:
         return [Row("state_dir", FAIL, f"{path}: {error}", wanted.state_dir)]
     free = room.f_bavail * room.f_frsize // 2**20
     if free < 64:
-        return [Row("state_dir", FAIL, f"{free} MiB free at {path}", "64 MiB", "State could not be written", "Free space there")]
+        return [
+            Row(
+                "state_dir",
+                FAIL,
+                f"{free} MiB free at {path}",
+                "64 MiB",
+                "State could not be written",
+                "Free space there",
+            )
+        ]
     return [Row("state_dir", OK, f"{free} MiB free", "64 MiB")]
 
 
@@ -251,12 +295,25 @@ def check_shared_memory(wanted: Wanted, _smi: NvidiaSmi) -> list[Row]:
     try:
         room = os.statvfs("/dev/shm")
     except OSError as error:
-        return [Row("dev_shm", WARN, str(error), "16 GiB", "NCCL and the ranks share memory there", "Mount a tmpfs at /dev/shm")]
+        return [
+            Row(
+                "dev_shm",
+                WARN,
+                str(error),
+                "16 GiB",
+                "NCCL and the ranks share memory there",
+                "Mount a tmpfs at /dev/shm",
+            )
+        ]
     size = room.f_blocks * room.f_frsize
     return [
         Row(
-            "dev_shm", OK if size >= MIN_SHM_BYTES else WARN, f"{size / 2**30:.1f} GiB", "16 GiB",
-            "NCCL and the ranks share memory there (rtx6kpro wiki: 8 to 16 GiB)", "Enlarge the tmpfs at /dev/shm",
+            "dev_shm",
+            OK if size >= MIN_SHM_BYTES else WARN,
+            f"{size / 2**30:.1f} GiB",
+            "16 GiB",
+            "NCCL and the ranks share memory there (rtx6kpro wiki: 8 to 16 GiB)",
+            "Enlarge the tmpfs at /dev/shm",
         )
     ]
 

@@ -215,7 +215,9 @@ def still_alive(process: Process) -> bool:
     return now is not None and now.alive and now.start_ticks == process.start_ticks
 
 
-def end_processes(processes: list[Process], term_timeout: float, kill_timeout: float) -> tuple[list[int], list[Process]]:
+def end_processes(
+    processes: list[Process], term_timeout: float, kill_timeout: float
+) -> tuple[list[int], list[Process]]:
     """SIGTERM, wait, SIGKILL what is left, wait. Returns the PIDs that needed SIGKILL and those that survive it."""
     left = [process for process in processes if send_signal(process, signal.SIGTERM)]
     left = wait_gone(left, term_timeout)

@@ -20,9 +20,7 @@ SERVING, STARTING, STOPPED = "serving", "starting", "stopped"
 ALIASES = {"bf16": "bfloat16"}
 
 
-def look(
-    state: InstanceState, server: Supervisor, plan: dict[str, Any] | None, api_key: str | None
-) -> dict[str, Any]:
+def look(state: InstanceState, server: Supervisor, plan: dict[str, Any] | None, api_key: str | None) -> dict[str, Any]:
     """C(phase), identity and age of what runs; whether it is the plan; what is recorded as known good."""
     stored, known = state.read("plan.json"), state.read("known_good.json")
     status = server.status()

@@ -19,7 +19,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.blackwell.sglang.plugins.module_utils.answers import Finding, judge
-from ansible_collections.blackwell.sglang.plugins.module_utils.http_client import HttpClient, HttpError, parse_json
+from ansible_collections.blackwell.sglang.plugins.module_utils.http_client import (
+    HttpClient,
+    HttpError,
+    parse_json,
+)
 
 # Verdicts from the most telling to the least: NaN explains garbage, garbage explains wrong answers.
 VERDICTS = ("nan", "garbage", "error", "empty", "wrong", "slow")
@@ -92,8 +96,7 @@ def ask(client: HttpClient, model: str, question: Question, deadline: float, max
                 payload["logprobs"] = True
             choice = _whole(client, payload, timeout, answer)
     except HttpError as error:
-        kind = "nan" if error.kind == "not_json" and "NaN" in str(error) else "error"
-        answer.findings.append(Finding(kind, str(error)[:300]))
+        answer.findings.append(Finding("nan" if error.kind == "nan" else "error", str(error)[:300]))
     else:
         answer.text = ((choice.get("message") or {}).get("content") or "")[:400]
         answer.findings += judge(choice, question.expected)
@@ -200,14 +203,14 @@ def check(
         "verdict": result,
         "summary": summary,
         "numbers": numbers(answers, time.monotonic() - began),
-        "answer": answers[0].text.strip()[:200],
+        "answer": answers[0].text.strip()[:80],
         "question": answers[0].question.prompt[-200:],
         "samples": [
             {
                 "prompt": answer.question.prompt[-120:],
-                "answer": answer.text[:200],
+                "answer": answer.text[:80],
                 "findings": [f"{finding.kind}: {finding.detail}" for finding in answer.findings],
             }
-            for answer in bad[:5]
+            for answer in bad[:3]
         ],
     }

@@ -100,7 +100,9 @@ class ProcessSupervisor:
             self.state.remove(name)
         if os.path.exists(self.log_path):
             os.replace(self.log_path, self.log_path + ".1")
-        environment = {key: value for key, value in os.environ.items() if key in ("HOME", "LANG", "PATH", "TMPDIR", "TZ")}
+        environment = {
+            key: value for key, value in os.environ.items() if key in ("HOME", "LANG", "PATH", "TMPDIR", "TZ")
+        }
         environment.update(run_plan["env"])
         reader, writer = os.pipe()
         if os.fork() == 0:
@@ -223,9 +225,7 @@ class SystemdSupervisor:
         try:
             done = run(["systemctl", *words], timeout or self._timeout)
         except CommandError as error:
-            raise SupervisorError(
-                f"{error}. Use sglang_supervisor: process on a host without systemd"
-            ) from error
+            raise SupervisorError(f"{error}. Use sglang_supervisor: process on a host without systemd") from error
         if check and done.rc != 0:
             raise SupervisorError(f"systemctl {' '.join(words)} ended with {done.rc}: {done.stderr.strip()[:500]}")
         return done
@@ -303,7 +303,13 @@ class SystemdSupervisor:
         invocation = self._show().get("InvocationID")
         if not invocation:
             return "", cursor
-        argv = ["journalctl", f"_SYSTEMD_INVOCATION_ID={invocation}", "--output=cat", "--no-pager", "--show-cursor"]
+        argv = [
+            "journalctl",
+            f"_SYSTEMD_INVOCATION_ID={invocation}",
+            "--output=cat",
+            "--no-pager",
+            "--show-cursor",
+        ]
         if cursor:
             argv.append(f"--after-cursor={cursor}")
         try:
@@ -351,7 +357,9 @@ def account_ids(user: str | None) -> tuple[int, int] | None:
     try:
         account = pwd.getpwnam(user)
     except KeyError as error:
-        raise SupervisorError(f"sglang_user names {user!r}, who is not a user of this host. Create the user first") from error
+        raise SupervisorError(
+            f"sglang_user names {user!r}, who is not a user of this host. Create the user first"
+        ) from error
     return account.pw_uid, account.pw_gid
 
 

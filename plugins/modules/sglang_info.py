@@ -127,7 +127,9 @@ def main():
     except (StateError, SupervisorError) as error:
         module.fail_json(msg=str(error))
     except HttpError as error:
-        module.fail_json(msg=f"The server can't be read back: {error}. It may have died since it was ready; look at its log")
+        module.fail_json(
+            msg=f"The server can't be read back: {error}. It may have died since it was ready; look at its log"
+        )
     if result.get("drift"):
         module.fail_json(
             msg="The server does not run what was asked: "

@@ -41,7 +41,9 @@ options:
     type: float
     default: 20.0
   activity:
-    description: Signs of life that the call before saw. Used by the action plugin.
+    description:
+      - Signs of life that the call before saw. A call that is given them only watches and never starts anything.
+      - Used by the action plugin.
     type: dict
   last_progress:
     description: Progress that the call before told. Used by the action plugin.
@@ -78,7 +80,7 @@ seconds:
   type: float
 activity:
   description: Signs of life, for the next call.
-  returned: for V(started) and V(restarted)
+  returned: for V(started) and V(restarted), unless it failed
   type: dict
 killed:
   description: PIDs that needed SIGKILL.
@@ -151,6 +153,8 @@ class Launcher:
         }
 
     def start(self, anew):
+        if self.module.params["activity"] is not None:
+            self.watch(None)  # a start is under way: a server that died meanwhile is told, not started again
         running = self.server.status().running
         same = running is not None and running.fingerprint == self.plan["fingerprint"]
         before, after = self.server.files(self.plan["run"], self.plan["settings"]["stop_timeout"])
@@ -194,13 +198,14 @@ class Launcher:
             "progress": outcome.progress,
             "seconds": round(outcome.seconds, 1),
             "activity": outcome.activity_dict(),
-            "diff": diff,
+            **({"diff": diff} if diff else {}),
         }
         if outcome.phase in (launch.READY, launch.STARTING):
             self.exit(phase=outcome.phase, pid=outcome.status.running.pid, **told)
         self.fail(outcome, told)
 
     def fail(self, outcome, told):
+        del told["activity"]
         found = launch.explain(outcome, self.plan["settings"])
         if outcome.phase != launch.DEAD:
             self.stop()
@@ -230,7 +235,11 @@ class Launcher:
             self.exit(phase="absent" if remove else "stopped")
         self.stop()
         if remove:
-            removed = [self.server.remove(), self.state.remove("secrets.yaml"), self.state.remove("plan.json")]
+            removed = [
+                self.server.remove(),
+                self.state.remove("secrets.yaml"),
+                self.state.remove("plan.json"),
+            ]
             self.changed = self.changed or any(removed)
         self.exit(phase="absent" if remove else "stopped")
 

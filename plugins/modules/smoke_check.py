@@ -79,7 +79,7 @@ numbers:
   returned: always
   type: dict
 samples:
-  description: Up to five of the worst answers with what is wrong with each.
+  description: Up to three of the bad answers with what is wrong with each.
   returned: always
   type: list
   elements: dict

@@ -36,9 +36,10 @@ except ImportError as error:
     def _nothing(*args: t.Any, **kwargs: t.Any) -> t.Any:
         return lambda function: function
 
-    yaml = None
-    BaseModel = object  # type: ignore[misc, assignment]
-    SecretStr = Version = SpecifierSet = str  # type: ignore[misc, assignment]
-    InvalidSpecifier = InvalidVersion = ValidationError = ValueError  # type: ignore[misc, assignment]
-    ConfigDict = dict  # type: ignore[misc, assignment]
+    yaml = None  # type: ignore[assignment]
+    BaseModel = object  # type: ignore
+    SecretStr = str  # type: ignore
+    Version = SpecifierSet = str  # type: ignore
+    InvalidSpecifier = InvalidVersion = ValidationError = ValueError  # type: ignore
+    ConfigDict = dict  # type: ignore
     BeforeValidator = Field = field_validator = _nothing  # type: ignore[assignment]

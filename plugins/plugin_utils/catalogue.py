@@ -14,7 +14,7 @@ import json
 import re
 import typing as t
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 from ansible_collections.blackwell.sglang.plugins.plugin_utils._pydantic import InvalidVersion, Version
@@ -39,23 +39,23 @@ class Complaint:
     """One word of a command line that the release would not take."""
 
     flag: str
-    value: t.Optional[str]
+    value: str | None
     message: str
 
 
-def versions() -> t.List[str]:
+def versions() -> list[str]:
     """The releases that there is a catalogue of, oldest first."""
     names = [path.stem.removeprefix("sglang-") for path in CATALOGUE_DIRECTORY.glob("sglang-*.json")]
     return sorted(names, key=Version)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _read(version: str) -> Release:
     content = json.loads((CATALOGUE_DIRECTORY / f"sglang-{version}.json").read_text(encoding="utf-8"))
     return Release(version, content["pins"], content["flags"])
 
 
-def release_for(version: str) -> t.Tuple[t.Optional[Release], t.Optional[str]]:
+def release_for(version: str) -> tuple[Release | None, str | None]:
     """The catalogue of C(version), else of the nearest older release with a warning that says so."""
     try:
         wanted = Version(version)
@@ -70,7 +70,7 @@ def release_for(version: str) -> t.Tuple[t.Optional[Release], t.Optional[str]]:
     return release, f"no catalogue of SGLang {version}: flags are checked against {release.version}"
 
 
-def successor(flag: str, release: Release) -> t.Optional[str]:
+def successor(flag: str, release: Release) -> str | None:
     """The flag that took the place of one that is gone: the likeliest name that its first release lacked."""
     for version in versions():
         old = _read(version).flags
@@ -81,7 +81,7 @@ def successor(flag: str, release: Release) -> t.Optional[str]:
     return None
 
 
-def _was_known(flag: str, release: Release) -> t.Optional[str]:
+def _was_known(flag: str, release: Release) -> str | None:
     """The last release before this one that had the flag."""
     for version in reversed(versions()):
         if Version(version) < Version(release.version) and flag in _read(version).flags:
@@ -89,7 +89,7 @@ def _was_known(flag: str, release: Release) -> t.Optional[str]:
     return None
 
 
-def _bad_value(spec: t.Mapping[str, t.Any], value: str) -> t.Optional[str]:
+def _bad_value(spec: t.Mapping[str, t.Any], value: str) -> str | None:
     if spec.get("choices") and value not in [str(choice) for choice in spec["choices"]]:
         return f"allowed: {', '.join(map(str, spec['choices']))}"
     if spec["type"] == "int" and not _INTEGER.match(value):
@@ -104,10 +104,10 @@ def _bad_value(spec: t.Mapping[str, t.Any], value: str) -> t.Optional[str]:
     return None
 
 
-def _words(argv: t.Sequence[str]) -> t.Iterator[t.Tuple[str, t.List[str]]]:
+def _words(argv: t.Sequence[str]) -> t.Iterator[tuple[str, list[str]]]:
     """Split a command line into (flag, its values). A word before any flag comes as ('', [word])."""
-    flag: t.Optional[str] = None
-    values: t.List[str] = []
+    flag: str | None = None
+    values: list[str] = []
     for word in argv:
         if word.startswith("--"):
             if flag is not None:
@@ -122,7 +122,7 @@ def _words(argv: t.Sequence[str]) -> t.Iterator[t.Tuple[str, t.List[str]]]:
         yield flag, values
 
 
-def check(argv: t.Sequence[str], release: Release) -> t.List[Complaint]:
+def check(argv: t.Sequence[str], release: Release) -> list[Complaint]:
     """Everything in C(argv) (without the interpreter and module) that the release would not take."""
     found = []
     for flag, values in _words(argv):

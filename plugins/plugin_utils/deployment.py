@@ -76,14 +76,14 @@ def _optional(value: t.Any) -> t.Any:
     return None if isinstance(value, str) and value.strip().lower() in ("", "none", "null", "omit") else value
 
 
-StrList = t.Annotated[t.List[str], BeforeValidator(_listing)]
-IntList = t.Annotated[t.List[int], BeforeValidator(_listing)]
-WordList = t.Annotated[t.List[str], BeforeValidator(_words)]
-StrDict = t.Annotated[t.Dict[str, str], BeforeValidator(_mapping)]
-OptStr = t.Annotated[t.Optional[str], BeforeValidator(_optional)]
-OptInt = t.Annotated[t.Optional[int], BeforeValidator(_optional)]
-OptFloat = t.Annotated[t.Optional[float], BeforeValidator(_optional)]
-OptSecret = t.Annotated[t.Optional[SecretStr], BeforeValidator(_optional)]
+StrList = t.Annotated[list[str], BeforeValidator(_listing)]
+IntList = t.Annotated[list[int], BeforeValidator(_listing)]
+WordList = t.Annotated[list[str], BeforeValidator(_words)]
+StrDict = t.Annotated[dict[str, str], BeforeValidator(_mapping)]
+OptStr = t.Annotated[str | None, BeforeValidator(_optional)]
+OptInt = t.Annotated[int | None, BeforeValidator(_optional)]
+OptFloat = t.Annotated[float | None, BeforeValidator(_optional)]
+OptSecret = t.Annotated[SecretStr | None, BeforeValidator(_optional)]
 Arch = t.Literal["sm120", "sm121", "sm100", "sm103", "sm90", "cpu"]
 Policy = t.Literal["known_good", "untested", "any"]
 
@@ -96,10 +96,19 @@ class Deployment(BaseModel):
     )
 
     # What is served
-    model_name: str = Field("nvidia/Qwen3.5-397B-A17B-NVFP4", min_length=1, description="The model, as its card names it; evidence is looked up by it")
-    model_path: OptStr = Field(None, description="Folder of the checkpoint on the host, or a hub id; model_name if not set")
+    model_name: str = Field(
+        "nvidia/Qwen3.5-397B-A17B-NVFP4",
+        min_length=1,
+        description="The model, as its card names it; evidence is looked up by it",
+    )
+    model_path: OptStr = Field(
+        None, description="Folder of the checkpoint on the host, or a hub id; model_name if not set"
+    )
     served_model_name: OptStr = Field(None, description="Name that clients ask for; model_name if not set. No colon")
-    quantization: OptStr = Field("modelopt_fp4", description="Checkpoint format. Stated, since SGLang does not take it from the checkpoint on SM120")
+    quantization: OptStr = Field(
+        "modelopt_fp4",
+        description="Checkpoint format. Stated, since SGLang does not take it from the checkpoint on SM120",
+    )
     reasoning_parser: OptStr = Field(None, description="Parser that separates reasoning from the answer, such as qwen3")
     tool_call_parser: OptStr = Field(None, description="Parser of tool calls, such as qwen3_coder")
 
@@ -108,14 +117,19 @@ class Deployment(BaseModel):
     gemm_backend: OptStr = Field("flashinfer_cudnn", description="FP4 GEMM backend")
     attention_backend: OptStr = Field("triton", description="Attention backend")
     kv_cache_dtype: OptStr = Field("auto", description="Data type of the KV cache")
-    backend_policy: Policy = Field("known_good", description="How much evidence a combination needs: known_good; untested (known bad is still refused); any")
+    backend_policy: Policy = Field(
+        "known_good",
+        description="How much evidence a combination needs: known_good; untested (known bad is still refused); any",
+    )
 
     # Parallelism and memory
     tp_size: int = Field(8, ge=1, le=1024, description="Tensor parallel size")
     dp_size: int = Field(1, ge=1, le=1024, description="Data parallel size")
     pp_size: int = Field(1, ge=1, le=1024, description="Pipeline parallel size")
     ep_size: int = Field(1, ge=1, le=1024, description="Expert parallel size")
-    context_length: OptInt = Field(None, ge=16, le=16_777_216, description="Longest context in tokens; the model's own if not set")
+    context_length: OptInt = Field(
+        None, ge=16, le=16_777_216, description="Longest context in tokens; the model's own if not set"
+    )
     mem_fraction_static: OptFloat = Field(0.85, gt=0, lt=1, description="Share of GPU memory for weights and KV cache")
     max_running_requests: OptInt = Field(None, ge=1, description="Most requests decoded at once")
 
@@ -129,15 +143,31 @@ class Deployment(BaseModel):
     # The server
     host: str = Field("127.0.0.1", min_length=1, description="Address to listen on")
     port: int = Field(30000, ge=1, le=65535, description="Port to listen on")
-    api_key: OptSecret = Field(None, min_length=16, description="Key that clients must send; 16 characters or more; keep it in a vault")
-    sglang_instance: str = Field("default", pattern=r"^[a-z0-9][a-z0-9_.-]{0,47}$", description="Name of the instance on its host")
-    sglang_version: str = Field("0.5.23", pattern=r"^\d+(\.\d+)*([a-z0-9.]*)$", description="SGLang release in the server's environment")
-    sglang_python: str = Field("/opt/sglang/bin/python", min_length=1, description="Interpreter of the server's environment")
+    api_key: OptSecret = Field(
+        None,
+        min_length=16,
+        description="Key that clients must send; 16 characters or more; keep it in a vault",
+    )
+    sglang_instance: str = Field(
+        "default", pattern=r"^[a-z0-9][a-z0-9_.-]{0,47}$", description="Name of the instance on its host"
+    )
+    sglang_version: str = Field(
+        "0.5.23",
+        pattern=r"^\d+(\.\d+)*([a-z0-9.]*)$",
+        description="SGLang release in the server's environment",
+    )
+    sglang_python: str = Field(
+        "/opt/sglang/bin/python", min_length=1, description="Interpreter of the server's environment"
+    )
     sglang_extra_args: WordList = Field([], description="Further server arguments, as a list of words")
     sglang_env: StrDict = Field({}, description="Environment of the server")
-    sglang_supervisor: t.Literal["systemd", "process"] = Field("systemd", description="systemd; or process, for containers and hosts without it")
+    sglang_supervisor: t.Literal["systemd", "process"] = Field(
+        "systemd", description="systemd; or process, for containers and hosts without it"
+    )
     sglang_user: OptStr = Field(None, description="User that the server runs as; the connecting user if not set")
-    sglang_state_dir: str = Field("/var/lib/sglang", pattern=r"^/.+", description="Where the instance keeps its state on the host")
+    sglang_state_dir: str = Field(
+        "/var/lib/sglang", pattern=r"^/.+", description="Where the instance keeps its state on the host"
+    )
 
     # The GPUs
     gpu_arch: Arch = Field("sm120", description="Architecture of the GPUs")
@@ -145,7 +175,9 @@ class Deployment(BaseModel):
     gpus: IntList = Field([], description="Indices of the instance's GPUs; all if empty")
     gpu_exclusive: bool = Field(False, description="Kill foreign processes on the instance's GPUs instead of stopping")
     gpu_max_used_mib: int = Field(64, ge=0, description="A GPU with more MiB in use is not clean")
-    gpu_device_glob: StrList = Field(["/dev/nvidia*"], min_length=1, description="Device files whose holders are looked for")
+    gpu_device_glob: StrList = Field(
+        ["/dev/nvidia*"], min_length=1, description="Device files whose holders are looked for"
+    )
     nvidia_smi: str = Field("nvidia-smi", min_length=1, description="The nvidia-smi command")
 
     # Versions that evidence depends on, where they are not those that the release pins
@@ -169,14 +201,14 @@ class Deployment(BaseModel):
 
     @field_validator("served_model_name")
     @classmethod
-    def _no_colon(cls, value: t.Optional[str]) -> t.Optional[str]:
+    def _no_colon(cls, value: str | None) -> str | None:
         if value and ":" in value:
             raise ValueError("SGLang refuses a served model name with a colon")
         return value
 
     @field_validator("sglang_env")
     @classmethod
-    def _environment(cls, value: t.Dict[str, str]) -> t.Dict[str, str]:
+    def _environment(cls, value: dict[str, str]) -> dict[str, str]:
         for name in value:
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
                 raise ValueError(f"{name!r} is no name of an environment variable")
@@ -200,11 +232,11 @@ class Deployment(BaseModel):
 OTHER_VARIABLES = frozenset({"ignore_variables", "evidence_dirs"})
 
 
-def known_names() -> t.List[str]:
+def known_names() -> list[str]:
     return sorted([*Deployment.model_fields, *OTHER_VARIABLES])
 
 
-def misspelt(names: t.Iterable[str], given_by_hand: t.Container[str], ignored: t.Container[str] = ()) -> t.List[Problem]:
+def misspelt(names: t.Iterable[str], given_by_hand: t.Container[str], ignored: t.Container[str] = ()) -> list[Problem]:
     """Names that are no variable of ours but look like one.
 
     A name given on the command line need only resemble one (C(moe_backnd)); one from the inventory,
@@ -243,9 +275,18 @@ def _explain(error: t.Mapping[str, t.Any], given: t.Any) -> str:
     if kind == "string_pattern_mismatch":
         return f"must match {context['pattern']}"
     if kind in ("string_too_short", "too_short"):
-        return "must not be empty" if context["min_length"] == 1 else f"must have {context['min_length']} characters or more"
+        return (
+            "must not be empty"
+            if context["min_length"] == 1
+            else f"must have {context['min_length']} characters or more"
+        )
     if kind in ("greater_than", "greater_than_equal", "less_than", "less_than_equal"):
-        word = {"greater_than": "above", "greater_than_equal": "at least", "less_than": "below", "less_than_equal": "at most"}[kind]
+        word = {
+            "greater_than": "above",
+            "greater_than_equal": "at least",
+            "less_than": "below",
+            "less_than_equal": "at most",
+        }[kind]
         return f"must be {word} {next(iter(context.values()))}"
     if kind in ("list_type", "dict_type"):
         return f"must be a {'list' if kind == 'list_type' else 'dictionary'}"
@@ -253,7 +294,7 @@ def _explain(error: t.Mapping[str, t.Any], given: t.Any) -> str:
     return message.removeprefix("Value error, ")
 
 
-def validate(values: t.Mapping[str, t.Any]) -> t.Tuple[Deployment, t.List[Problem], t.Set[str]]:
+def validate(values: t.Mapping[str, t.Any]) -> tuple[Deployment, list[Problem], set[str]]:
     """A deployment of whatever is right, the problems of the rest, and the names that were wrong.
 
     Wrong values are replaced by their defaults, so that rules over several variables can still be
@@ -269,4 +310,8 @@ def validate(values: t.Mapping[str, t.Any]) -> t.Tuple[Deployment, t.List[Proble
             where = "".join(f"[{part!r}]" for part in error["loc"][1:])
             problems.append(Problem(name + where, shown, _explain(t.cast("t.Mapping[str, t.Any]", error), shown)))
             wrong.add(name)
-        return Deployment(**{key: value for key, value in values.items() if key not in wrong}), problems, wrong
+        return (
+            Deployment(**{key: value for key, value in values.items() if key not in wrong}),
+            problems,
+            wrong,
+        )

@@ -57,15 +57,15 @@ class Observation(BaseModel):
 
     id: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
     arch: str = Field(pattern=r"^(sm\d+|cpu)$")
-    model: t.Optional[str] = None
-    quantization: t.Optional[str] = None
-    moe_backend: t.Optional[str] = None
-    gemm_backend: t.Optional[str] = None
-    attention_backend: t.Optional[str] = None
-    kv_cache_dtype: t.Optional[str] = None
-    tp_size: t.Optional[int] = Field(None, ge=1)
-    ep_size: t.Optional[int] = Field(None, ge=1)
-    stack: t.Dict[str, str] = {}
+    model: str | None = None
+    quantization: str | None = None
+    moe_backend: str | None = None
+    gemm_backend: str | None = None
+    attention_backend: str | None = None
+    kv_cache_dtype: str | None = None
+    tp_size: int | None = Field(None, ge=1)
+    ep_size: int | None = Field(None, ge=1)
+    stack: dict[str, str] = {}
     outcome: Outcome
     depth: Depth
     date: datetime.date
@@ -74,7 +74,7 @@ class Observation(BaseModel):
 
     @field_validator("stack")
     @classmethod
-    def _stack(cls, value: t.Dict[str, str]) -> t.Dict[str, str]:
+    def _stack(cls, value: dict[str, str]) -> dict[str, str]:
         for part, specifier in value.items():
             if part not in STACK_PARTS:
                 raise ValueError(f"{part!r} is no part of the stack: {', '.join(STACK_PARTS)}")
@@ -88,13 +88,15 @@ class Observation(BaseModel):
     def bad(self) -> bool:
         return self.outcome != "ok"
 
-    def stated(self) -> t.Dict[str, t.Any]:
+    def stated(self) -> dict[str, t.Any]:
         return {name: getattr(self, name) for name in DIMENSIONS if getattr(self, name) is not None}
 
     def brief(self) -> str:
         what = ", ".join(f"{name}={value}" for name, value in self.stated().items())
         versions = ", ".join(f"{part} {specifier}" for part, specifier in self.stack.items())
-        return f"{self.outcome} ({what or 'any backend'}{'; ' + versions if versions else ''}; {self.date}; {self.source})"
+        return (
+            f"{self.outcome} ({what or 'any backend'}{'; ' + versions if versions else ''}; {self.date}; {self.source})"
+        )
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ class Combination:
 
     arch: str
     model: str
-    quantization: t.Optional[str]
+    quantization: str | None
     moe_backend: str
     gemm_backend: str
     attention_backend: str
@@ -124,13 +126,13 @@ class Verdict:
 
     kind: t.Literal["known_good", "known_bad", "conditional", "untested"]
     because: str
-    entries: t.List[Observation] = field(default_factory=list)
+    entries: list[Observation] = field(default_factory=list)
 
 
-def load(directories: t.Sequence[Path] = ()) -> t.List[Observation]:
+def load(directories: t.Sequence[Path] = ()) -> list[Observation]:
     """All entries of our own folder and of C(directories); :class:`EvidenceError` names file and line."""
-    entries: t.List[Observation] = []
-    seen: t.Dict[str, Path] = {}
+    entries: list[Observation] = []
+    seen: dict[str, Path] = {}
     for directory in (EVIDENCE_DIRECTORY, *directories):
         if not directory.is_dir():
             raise EvidenceError(f"evidence_dirs names {directory}, which is no folder")
@@ -143,7 +145,7 @@ def load(directories: t.Sequence[Path] = ()) -> t.List[Observation]:
     return entries
 
 
-def _load_file(path: Path) -> t.List[Observation]:
+def _load_file(path: Path) -> list[Observation]:
     text = path.read_text(encoding="utf-8")
     try:
         # The C parser, where PyYAML has it, reads ten times as fast.
@@ -159,7 +161,7 @@ def _load_file(path: Path) -> t.List[Observation]:
                 raise TypeError("must be a dictionary")
             entries.append(Observation(**item))
         except (ValidationError, TypeError) as error:
-            line = yaml.compose(text, Loader=yaml.SafeLoader).value[number].start_mark.line + 1
+            line = t.cast(t.Any, yaml.compose(text, Loader=yaml.SafeLoader)).value[number].start_mark.line + 1
             if isinstance(error, ValidationError):
                 what = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False))
             else:
@@ -180,10 +182,10 @@ class _Match:
     entry: Observation
     versions: int  # parts of the stack that the entry states and that are as it states them
     stated: int  # dimensions that it states
-    unknown: t.Tuple[str, ...]  # parts that it states and that we do not know
+    unknown: tuple[str, ...]  # parts that it states and that we do not know
 
     @property
-    def weight(self) -> t.Tuple[int, int, datetime.date, int, bool]:
+    def weight(self) -> tuple[int, int, datetime.date, int, bool]:
         """Specific before general (versions first), newer before older, deeper before shallower, bad on a tie."""
         return (
             self.versions,
@@ -194,7 +196,7 @@ class _Match:
         )
 
 
-def _match(entry: Observation, combination: Combination, stack: Stack) -> t.Optional[_Match]:
+def _match(entry: Observation, combination: Combination, stack: Stack) -> _Match | None:
     if entry.arch != combination.arch:
         return None
     if entry.model is not None and not fnmatch.fnmatchcase(combination.model.lower(), entry.model.lower()):
@@ -230,14 +232,20 @@ def judge(combination: Combination, stack: Stack, entries: t.Iterable[Observatio
         parts = ", ".join(sorted({part for match in open_ones for part in match.unknown}))
         entries_seen = [match.entry for match in open_ones]
         if any(not match.entry.bad for match in open_ones):
-            return Verdict("conditional", f"reported good with some versions of {parts}, which are not known here", entries_seen)
+            return Verdict(
+                "conditional",
+                f"reported good with some versions of {parts}, which are not known here",
+                entries_seen,
+            )
         return Verdict("untested", "nobody reports this combination", entries_seen)
     decisive = certain[0].entry
     deciding = [match.entry for match in certain if match.entry.bad == decisive.bad]
     if decisive.bad:
         return Verdict("known_bad", f"reported {decisive.brief()}", deciding)
     if combination.arch != "cpu" and "auto" in (combination.moe_backend, combination.gemm_backend):
-        return Verdict("conditional", "auto has meant three different backends within a year; name the backend", deciding)
+        return Verdict(
+            "conditional", "auto has meant three different backends within a year; name the backend", deciding
+        )
     doubts = [match for match in open_ones if match.entry.bad]
     if doubts:
         conditions = "; ".join(doubt.entry.brief() for doubt in doubts)
@@ -245,11 +253,9 @@ def judge(combination: Combination, stack: Stack, entries: t.Iterable[Observatio
     return Verdict("known_good", f"reported {decisive.brief()}", deciding)
 
 
-def suggest(
-    combination: Combination, stack: Stack, entries: t.Sequence[Observation]
-) -> t.Optional[t.Dict[str, t.Any]]:
+def suggest(combination: Combination, stack: Stack, entries: t.Sequence[Observation]) -> dict[str, t.Any] | None:
     """The changes that lead to the nearest known-good combination, or None if there is none."""
-    best: t.Optional[t.Tuple[t.Tuple[t.Any, ...], t.Dict[str, t.Any]]] = None
+    best: tuple[tuple[t.Any, ...], dict[str, t.Any]] | None = None
     for entry in entries:
         if entry.bad or entry.arch != combination.arch:
             continue

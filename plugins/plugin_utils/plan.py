@@ -82,9 +82,9 @@ OWNED_ELSEWHERE: t.Mapping[str, str] = {
 class Planned:
     """The plan, or why there is none. C(plan) is None exactly if there are problems."""
 
-    plan: t.Optional[t.Dict[str, t.Any]]
-    problems: t.List[Problem] = field(default_factory=list)
-    warnings: t.List[str] = field(default_factory=list)
+    plan: dict[str, t.Any] | None
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 def make(
@@ -93,7 +93,7 @@ def make(
     given_by_hand: t.Container[str] = (),
     ignored: t.Container[str] = (),
     evidence_dirs: t.Sequence[str] = (),
-    found_stack: t.Optional[t.Mapping[str, str]] = None,
+    found_stack: t.Mapping[str, str] | None = None,
 ) -> Planned:
     """Plan from the values of known variables.
 
@@ -104,7 +104,7 @@ def make(
     deployment, wrong_values, wrong = validate(values)
     problems += wrong_values
     problems += rules.problems(deployment, wrong)
-    warnings: t.List[str] = []
+    warnings: list[str] = []
 
     release = None
     if "sglang_version" not in wrong:
@@ -117,7 +117,15 @@ def make(
         problems += _refused_by_release(deployment, arguments, release, wrong)
 
     stack = _stack(deployment, release, found_stack)
-    backends = {"moe_backend", "gemm_backend", "attention_backend", "kv_cache_dtype", "quantization", "gpu_arch", "model_name"}
+    backends = {
+        "moe_backend",
+        "gemm_backend",
+        "attention_backend",
+        "kv_cache_dtype",
+        "quantization",
+        "gpu_arch",
+        "model_name",
+    }
     verdict = None
     refused = {problem.variable.split("[")[0] for problem in problems}
     if not wrong & backends and not refused & backends:
@@ -127,15 +135,17 @@ def make(
         if verdict.kind == "conditional" and not complaint:
             warnings.append(f"this combination is known good only under conditions: {verdict.because}")
     if deployment.host in ("0.0.0.0", "::") and deployment.api_key is None:
-        warnings.append(f"host {deployment.host} lets everyone who reaches port {deployment.port} use the server: set api_key")
+        warnings.append(
+            f"host {deployment.host} lets everyone who reaches port {deployment.port} use the server: set api_key"
+        )
     if problems:
         return Planned(None, problems, warnings)
     assert verdict is not None
     return Planned(_plan(deployment, arguments, stack, verdict), [], warnings)
 
 
-def _arguments(d: Deployment) -> t.List[str]:
-    words: t.List[str] = []
+def _arguments(d: Deployment) -> list[str]:
+    words: list[str] = []
     for name, flag in FLAGS.items():
         value = getattr(d, name)
         if value is None or SILENT_AT.get(name) == value:
@@ -174,9 +184,7 @@ def _refused_by_release(
             yield Problem(variable, shown, f"{complaint.message} (SGLang {release.version})")
 
 
-def _stack(
-    d: Deployment, release: t.Optional[catalogue.Release], found: t.Optional[t.Mapping[str, str]]
-) -> t.Dict[str, str]:
+def _stack(d: Deployment, release: catalogue.Release | None, found: t.Mapping[str, str] | None) -> dict[str, str]:
     """Versions that evidence is looked up with: found on the host, else declared, else pinned by the release."""
     stack = {"sglang": d.sglang_version}
     if release is not None and release.version == d.sglang_version:
@@ -203,7 +211,7 @@ def combination_of(d: Deployment) -> evidence.Combination:
 
 def _verdict(
     d: Deployment, stack: evidence.Stack, entries: t.Sequence[evidence.Observation]
-) -> t.Tuple[evidence.Verdict, t.Optional[Problem]]:
+) -> tuple[evidence.Verdict, Problem | None]:
     """The verdict, and a problem if backend_policy does not let it pass. It names the backend that differs."""
     combination = combination_of(d)
     verdict = evidence.judge(combination, stack, entries)
@@ -231,7 +239,7 @@ def _verdict(
 
 def _plan(
     d: Deployment, arguments: t.Sequence[str], stack: evidence.Stack, verdict: evidence.Verdict
-) -> t.Dict[str, t.Any]:
+) -> dict[str, t.Any]:
     directory = f"{d.sglang_state_dir.rstrip('/')}/{d.sglang_instance}"
     environment = {"BLACKWELL_SGLANG_INSTANCE": directory, "PYTHONUNBUFFERED": "1", **d.sglang_env}
     if d.gpus:
@@ -256,7 +264,9 @@ def _plan(
         },
         "gpus": sorted(d.gpus),
         "expect": {key: getattr(d, name) for key, name in READ_BACK.items() if getattr(d, name) not in (None, "auto")},
-        "backends": {name: getattr(d, name) for name in ("moe_backend", "gemm_backend", "attention_backend", "kv_cache_dtype")},
+        "backends": {
+            name: getattr(d, name) for name in ("moe_backend", "gemm_backend", "attention_backend", "kv_cache_dtype")
+        },
         "stack": dict(stack),
         "evidence": {
             "verdict": verdict.kind,
@@ -272,7 +282,7 @@ def _plan(
     }
 
 
-def _fingerprint(run: t.Mapping[str, t.Any], key: t.Optional[str]) -> str:
+def _fingerprint(run: t.Mapping[str, t.Any], key: str | None) -> str:
     """SHA-256 of what runs; the key counts by a slow hash, so that the fingerprint does not give it away."""
     material = dict(run)
     if key is not None:

@@ -31,7 +31,11 @@ def _model(deployment: Deployment) -> t.Mapping[str, int]:
 def gpus_exist(d: Deployment) -> t.Iterator[Problem]:
     absent = [index for index in d.gpus if not 0 <= index < d.gpu_count]
     if absent:
-        yield Problem("gpus", d.gpus, f"{absent} are not among the host's GPUs 0 to {d.gpu_count - 1} (gpu_count = {d.gpu_count})")
+        yield Problem(
+            "gpus",
+            d.gpus,
+            f"{absent} are not among the host's GPUs 0 to {d.gpu_count - 1} (gpu_count = {d.gpu_count})",
+        )
     if len(set(d.gpus)) != len(d.gpus):
         yield Problem("gpus", d.gpus, "names a GPU twice")
 
@@ -50,10 +54,15 @@ def enough_gpus(d: Deployment) -> t.Iterator[Problem]:
 
 def expert_parallel(d: Deployment) -> t.Iterator[Problem]:
     if d.ep_size not in (1, d.tp_size):
-        yield Problem("ep_size", d.ep_size, f"must be 1 or tp_size ({d.tp_size}): SGLang refuses anything else with flashinfer_cutlass")
+        yield Problem(
+            "ep_size",
+            d.ep_size,
+            f"must be 1 or tp_size ({d.tp_size}): SGLang refuses anything else with flashinfer_cutlass",
+        )
     elif d.ep_size > 1 and d.gpu_arch == "sm120" and d.backend_policy != "any":
         yield Problem(
-            "ep_size", d.ep_size,
+            "ep_size",
+            d.ep_size,
             "expert parallel over PCIe was measured at 1.4 to 2.6 tokens/s (discuss.vllm.ai 2536; "
             "rtx6kpro topology.md); set 1, or backend_policy=any to try",
         )
@@ -63,7 +72,8 @@ def nvfp4_alignment(d: Deployment) -> t.Iterator[Problem]:
     size = _model(d).get("moe_intermediate_size")
     if size and d.quantization == "modelopt_fp4" and d.ep_size == 1 and size % (d.tp_size * NVFP4_ALIGNMENT):
         yield Problem(
-            "tp_size", d.tp_size,
+            "tp_size",
+            d.tp_size,
             f"the experts' {size} columns do not split into multiples of {NVFP4_ALIGNMENT} over {d.tp_size} ranks; "
             "misaligned NVFP4 answers garbage (vllm issue 48898)",
         )
@@ -72,11 +82,20 @@ def nvfp4_alignment(d: Deployment) -> t.Iterator[Problem]:
 def context_within_model(d: Deployment) -> t.Iterator[Problem]:
     longest = _model(d).get("context_length")
     if longest and d.context_length and d.context_length > longest:
-        yield Problem("context_length", d.context_length, f"the model's own is {longest}; SGLang refuses a longer one at start")
+        yield Problem(
+            "context_length",
+            d.context_length,
+            f"the model's own is {longest}; SGLang refuses a longer one at start",
+        )
 
 
 def speculative_complete(d: Deployment) -> t.Iterator[Problem]:
-    numbers = ("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens", "speculative_draft_model_path")
+    numbers = (
+        "speculative_num_steps",
+        "speculative_eagle_topk",
+        "speculative_num_draft_tokens",
+        "speculative_draft_model_path",
+    )
     if not d.speculative_algorithm:
         for name in numbers:
             if getattr(d, name) is not None:
@@ -85,14 +104,16 @@ def speculative_complete(d: Deployment) -> t.Iterator[Problem]:
     chain = d.speculative_eagle_topk == 1 and d.speculative_num_steps is not None
     if chain and d.speculative_num_draft_tokens not in (None, t.cast(int, d.speculative_num_steps) + 1):
         yield Problem(
-            "speculative_num_draft_tokens", d.speculative_num_draft_tokens,
+            "speculative_num_draft_tokens",
+            d.speculative_num_draft_tokens,
             f"with speculative_eagle_topk 1 it is the number of steps and one: {t.cast(int, d.speculative_num_steps) + 1}",
         )
     needs_v2 = Version("0.5.10") <= Version(d.sglang_version) < Version("0.5.11")
     if needs_v2 and d.sglang_env.get("SGLANG_ENABLE_SPEC_V2", "").lower() not in ("1", "true"):
         yield Problem(
-            "sglang_env", None,
-            f"SGLang {d.sglang_version} decodes speculatively on hybrid models only with SGLANG_ENABLE_SPEC_V2: \"1\" "
+            "sglang_env",
+            None,
+            f'SGLang {d.sglang_version} decodes speculatively on hybrid models only with SGLANG_ENABLE_SPEC_V2: "1" '
             "(and --mamba-scheduler-strategy extra_buffer)",
         )
 
@@ -100,7 +121,8 @@ def speculative_complete(d: Deployment) -> t.Iterator[Problem]:
 def peer_to_peer_off(d: Deployment) -> t.Iterator[Problem]:
     if d.sglang_env.get("NCCL_P2P_DISABLE") == "1" and "--disable-custom-all-reduce" not in d.sglang_extra_args:
         yield Problem(
-            "sglang_env", None,
+            "sglang_env",
+            None,
             "NCCL_P2P_DISABLE=1 alone leaves custom all-reduce on the broken peer-to-peer path and the start hangs: "
             "add --disable-custom-all-reduce to sglang_extra_args (rtx6kpro issue 15; vllm issue 51513)",
         )
@@ -109,14 +131,15 @@ def peer_to_peer_off(d: Deployment) -> t.Iterator[Problem]:
 def nan_not_hidden(d: Deployment) -> t.Iterator[Problem]:
     if d.sglang_env.get("SGLANG_SANITIZE_NAN_LOGITS", "0").lower() in ("1", "true"):
         yield Problem(
-            "sglang_env", None,
+            "sglang_env",
+            None,
             "SGLANG_SANITIZE_NAN_LOGITS=1 turns NaN into random text, which hides it from every check "
             "(sglang issue 33187): leave it off",
         )
 
 
 # Rule -> the variables that it reads; it is left out where one of them is wrong by itself.
-RULES: t.Tuple[t.Tuple[Rule, t.FrozenSet[str]], ...] = (
+RULES: tuple[tuple[Rule, frozenset[str]], ...] = (
     (gpus_exist, frozenset({"gpus", "gpu_count"})),
     (enough_gpus, frozenset({"gpus", "gpu_count", "tp_size", "dp_size", "pp_size", "sglang_extra_args"})),
     (expert_parallel, frozenset({"ep_size", "tp_size"})),
@@ -128,8 +151,6 @@ RULES: t.Tuple[t.Tuple[Rule, t.FrozenSet[str]], ...] = (
 )
 
 
-def problems(deployment: Deployment, wrong: t.AbstractSet[str]) -> t.List[Problem]:
+def problems(deployment: Deployment, wrong: t.AbstractSet[str]) -> list[Problem]:
     """All broken rules, but for those that read a variable in C(wrong)."""
-    return [
-        problem for rule, reads in RULES if not reads & wrong for problem in rule(deployment)
-    ]
+    return [problem for rule, reads in RULES if not reads & wrong for problem in rule(deployment)]

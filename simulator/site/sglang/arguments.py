@@ -17,8 +17,16 @@ from simulator.host import Host
 # Of several names of a flag, the one that names its setting.
 MAIN_NAMES = frozenset({"--model-path", "--tp-size", "--dp-size", "--pp-size", "--ep-size", "--dist-init-addr"})
 # Flags whose destination is not their name.
-DESTINATIONS = {"--fp4-gemm-backend": "fp4_gemm_runner_backend", "--fp8-gemm-backend": "fp8_gemm_runner_backend"}
-DEFAULTS = {"--host": "127.0.0.1", "--port": 30000, "--moe-runner-backend": "auto", "--fp4-gemm-backend": "auto"}
+DESTINATIONS = {
+    "--fp4-gemm-backend": "fp4_gemm_runner_backend",
+    "--fp8-gemm-backend": "fp8_gemm_runner_backend",
+}
+DEFAULTS = {
+    "--host": "127.0.0.1",
+    "--port": 30000,
+    "--moe-runner-backend": "auto",
+    "--fp4-gemm-backend": "auto",
+}
 TYPES = {"int": int, "human_readable_int": int, "float": float}
 
 

@@ -53,7 +53,10 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def bad_request(self, message: str) -> None:
-        self.send(400, {"object": "error", "message": message, "type": "BadRequestError", "param": None, "code": 400})
+        self.send(
+            400,
+            {"object": "error", "message": message, "type": "BadRequestError", "param": None, "code": 400},
+        )
 
     def allowed(self) -> bool:
         key = self.server.look_alike.args.api_key
@@ -68,7 +71,7 @@ class Handler(BaseHTTPRequestHandler):
         look_alike = self.server.look_alike
         path = self.path.split("?")[0]
         if not self.allowed():
-            return
+            return None
         if path in ("/health", "/health_generate"):
             if look_alike.status != "Up":
                 return self.send(503)
@@ -77,7 +80,11 @@ class Handler(BaseHTTPRequestHandler):
         if path == "/ready":
             return self.send(200 if look_alike.status == "Up" else 503)
         if path == "/metrics" and look_alike.args.enable_metrics:
-            return self.send(200, f'sglang:num_running_reqs{{model_name="{look_alike.args.served_model_name}"}} {look_alike.in_flight}\n', "text/plain")
+            return self.send(
+                200,
+                f'sglang:num_running_reqs{{model_name="{look_alike.args.served_model_name}"}} {look_alike.in_flight}\n',
+                "text/plain",
+            )
         if path in ("/model_info", "/get_model_info"):
             return self.send(200, self.model_info())
         if path in ("/server_info", "/get_server_info"):
@@ -88,7 +95,17 @@ class Handler(BaseHTTPRequestHandler):
             if path.rpartition("/v1/models/")[2] == look_alike.args.served_model_name:
                 return self.send(200, self.model_card())
             name = path.rpartition("/v1/models/")[2]
-            return self.send(404, {"error": {"message": f"The model '{name}' does not exist", "type": "invalid_request_error", "param": "model", "code": "model_not_found"}})
+            return self.send(
+                404,
+                {
+                    "error": {
+                        "message": f"The model '{name}' does not exist",
+                        "type": "invalid_request_error",
+                        "param": "model",
+                        "code": "model_not_found",
+                    }
+                },
+            )
         return self.send(404, {"detail": "Not Found"})
 
     def do_POST(self) -> None:  # noqa: N802
@@ -96,7 +113,7 @@ class Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("content-length") or 0)
         raw = self.rfile.read(length)
         if not self.allowed():
-            return
+            return None
         try:
             body = json.loads(raw)
         except ValueError:
@@ -143,14 +160,32 @@ class Handler(BaseHTTPRequestHandler):
         usage["total_tokens"] = sum(usage.values())
         head = {"id": uuid.uuid4().hex, "created": int(time.time()), "model": body.get("model", "default")}
         if body.get("stream"):
-            return self.stream(head, pieces, finish, usage, pause, bool((body.get("stream_options") or {}).get("include_usage")))
+            return self.stream(
+                head,
+                pieces,
+                finish,
+                usage,
+                pause,
+                bool((body.get("stream_options") or {}).get("include_usage")),
+            )
         time.sleep(pause * len(pieces))
         logprobs = None
         if body.get("logprobs"):
             value = float("nan") if nature == "nan" else -0.01
-            logprobs = {"content": [{"token": piece, "bytes": list(piece.encode()), "logprob": value, "top_logprobs": []} for piece in pieces]}
+            logprobs = {
+                "content": [
+                    {"token": piece, "bytes": list(piece.encode()), "logprob": value, "top_logprobs": []}
+                    for piece in pieces
+                ]
+            }
         message = {"role": "assistant", "content": "".join(pieces), "reasoning_content": None}
-        choice = {"index": 0, "message": message, "logprobs": logprobs, "finish_reason": finish, "matched_stop": None}
+        choice = {
+            "index": 0,
+            "message": message,
+            "logprobs": logprobs,
+            "finish_reason": finish,
+            "matched_stop": None,
+        }
         return self.send(200, {**head, "object": "chat.completion", "choices": [choice], "usage": usage})
 
     def stream(self, head: dict, pieces: list[str], finish: str, usage: dict, pause: float, with_usage: bool) -> None:
@@ -165,7 +200,18 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(f"{len(text):x}\r\n".encode() + text + b"\r\n")
 
         def choice(delta: dict, reason: str | None = None) -> dict:
-            return {**head, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason, "matched_stop": None}]}
+            return {
+                **head,
+                "choices": [
+                    {
+                        "index": 0,
+                        "delta": delta,
+                        "logprobs": None,
+                        "finish_reason": reason,
+                        "matched_stop": None,
+                    }
+                ],
+            }
 
         event(choice({"role": "assistant", "content": ""}))
         for piece in pieces:
@@ -196,11 +242,25 @@ class Handler(BaseHTTPRequestHandler):
     def model_card(self) -> dict:
         args = self.server.look_alike.args
         length = args.context_length or 262144
-        return {"id": args.served_model_name, "object": "model", "created": int(time.time()), "owned_by": "sglang", "root": args.served_model_name, "parent": None, "max_model_len": length}
+        return {
+            "id": args.served_model_name,
+            "object": "model",
+            "created": int(time.time()),
+            "owned_by": "sglang",
+            "root": args.served_model_name,
+            "parent": None,
+            "max_model_len": length,
+        }
 
     def model_info(self) -> dict:
         args = self.server.look_alike.args
-        return {"model_path": args.model_path, "served_model_name": args.served_model_name, "tokenizer_path": args.model_path, "is_generation": True, "weight_version": "default"}
+        return {
+            "model_path": args.model_path,
+            "served_model_name": args.served_model_name,
+            "tokenizer_path": args.model_path,
+            "is_generation": True,
+            "weight_version": "default",
+        }
 
     def server_info(self) -> dict:
         look_alike = self.server.look_alike

@@ -18,7 +18,28 @@ CAPITALS = {
     "france": "Paris", "japan": "Tokyo", "germany": "Berlin", "italy": "Rome", "spain": "Madrid",
     "portugal": "Lisbon", "egypt": "Cairo", "kenya": "Nairobi", "canada": "Ottawa", "norway": "Oslo",
 }  # fmt: skip
-WORDS = "the server answers with plain words and this sentence stands in for what a real model would have said here".split()
+WORDS = [
+    "the",
+    "server",
+    "answers",
+    "with",
+    "plain",
+    "words",
+    "and",
+    "this",
+    "sentence",
+    "stands",
+    "in",
+    "for",
+    "what",
+    "a",
+    "real",
+    "model",
+    "would",
+    "have",
+    "said",
+    "here",
+]
 _SUM = re.compile(r"(-?\d+)\s*([+*x×-])\s*(-?\d+)")
 
 
@@ -40,10 +61,9 @@ def nature(args: argparse.Namespace, faults: dict, running: int) -> str:
 
 
 def answer(prompt: str, seed: int | None, temperature: float) -> str:
-    match = None
-    for match in _SUM.finditer(prompt):
-        pass
-    if match:
+    sums = list(_SUM.finditer(prompt))
+    if sums:
+        match = sums[-1]
         left, sign, right = int(match.group(1)), match.group(2), int(match.group(3))
         return str({"+": left + right, "-": left - right}.get(sign, left * right))
     capital = re.search(r"capital of (\w+)", prompt, re.IGNORECASE)

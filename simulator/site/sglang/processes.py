@@ -96,14 +96,26 @@ def scheduler(rank: int, gpu: int | None, args: argparse.Namespace, pipe: Connec
             time.sleep(config["load_seconds"] / SHARDS)
         if rank == 0:
             print(file=sys.stderr)
-            log(f"Load weight end. elapsed={config['load_seconds']:.2f} s, type=Qwen3_5MoeForConditionalGeneration, avail mem=20.00 GB, mem usage=70.00 GB.", tag)
+            log(
+                f"Load weight end. elapsed={config['load_seconds']:.2f} s, type=Qwen3_5MoeForConditionalGeneration, avail mem=20.00 GB, mem usage=70.00 GB.",
+                tag,
+            )
             stage("memory_pool", host)
-            log("KV Cache is allocated. dtype: torch.bfloat16, #tokens: 1048576, K size: 8.00 GB, V size: 8.00 GB", tag)
+            log(
+                "KV Cache is allocated. dtype: torch.bfloat16, #tokens: 1048576, K size: 8.00 GB, V size: 8.00 GB",
+                tag,
+            )
             log("Memory pool end. avail mem=12.00 GB", tag)
-            log("Capture target decode CUDA graph begin. backend=full, num_tokens_per_req=1, avail mem=12.00 GB", tag)
+            log(
+                "Capture target decode CUDA graph begin. backend=full, num_tokens_per_req=1, avail mem=12.00 GB",
+                tag,
+            )
             stage("cuda_graphs", host)
             log("Capture target decode CUDA graph end. bs=[1, 2, 4], elapsed=0.10 s", tag)
-            log("max_total_num_tokens=1048576, chunked_prefill_size=8192, max_prefill_tokens=16384, max_running_requests=256, context_len=262144, available_gpu_mem=12.00 GB", tag)
+            log(
+                "max_total_num_tokens=1048576, chunked_prefill_size=8192, max_prefill_tokens=16384, max_running_requests=256, context_len=262144, available_gpu_mem=12.00 GB",
+                tag,
+            )
         pipe.send("ready")
         while pipe.recv() is not None:
             pipe.send("alive")
@@ -215,7 +227,9 @@ class Server:
                 return
             child = self.children[name]
             child.join()
-            log(f"Subprocess {name} (pid={child.pid}) crashed with exit code {child.exitcode}. Triggering SIGQUIT for cleanup...")
+            log(
+                f"Subprocess {name} (pid={child.pid}) crashed with exit code {child.exitcode}. Triggering SIGQUIT for cleanup..."
+            )
             log("Sleeping 5 seconds before crash diagnostics")
             time.sleep(self.host.config["crash_sleep_seconds"])
             self.end_children()
@@ -229,13 +243,18 @@ class Server:
         try:
             server = http_server.bind(self)
         except OSError as error:
-            log(f"ERROR:    [Errno {error.errno}] error while attempting to bind on address ('{self.args.host}', {self.args.port}): address already in use")
+            log(
+                f"ERROR:    [Errno {error.errno}] error while attempting to bind on address ('{self.args.host}', {self.args.port}): address already in use"
+            )
             log("The server is fired up and ready to roll!")  # its warm-up reached the other server
             self._launch_failed()
             return
         log(f"INFO:     Uvicorn running on http://{self.args.host}:{self.args.port} (Press CTRL+C to quit)")
         if not self.host.faults.get("ignore_sigterm"):
-            signal.signal(signal.SIGTERM, lambda number, frame: threading.Thread(target=self._drain, args=(server,)).start())
+            signal.signal(
+                signal.SIGTERM,
+                lambda number, frame: threading.Thread(target=self._drain, args=(server,)).start(),
+            )
         else:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         threading.Thread(target=self._warm_up, daemon=True).start()
