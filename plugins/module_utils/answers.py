@@ -20,11 +20,12 @@ from typing import Any
 
 # One character this often in a row is no answer; drawing characters may be repeated longer.
 MAX_RUN, MAX_DRAWN_RUN = 16, 160
-DRAWING = frozenset("-=_*#~.|+ \t\n\u2500\u2550\u2588")
+DRAWING = frozenset("-=_*#~.| \t\n\u2500\u2550\u2588")
 # One character making up more than this share of an answer of MIN_SHARE_LENGTH characters or more.
 MAX_SHARE, MIN_SHARE_LENGTH = 0.6, 24
 # A text of MIN_LOOP_LENGTH characters or more that deflates below this ratio repeats itself.
 MAX_DEFLATE, MIN_LOOP_LENGTH = 0.12, 240
+_RULE = re.compile(r"([-=_*#~.|\u2500\u2550\u2588])\1{3,}")  # a drawn line, however long, is one sign
 _RESERVED = re.compile(r"<\|(reserved[^|>]*|endoftext|im_start|im_end|pad)\|?>?|<unk>|\[UNK\]")
 _COUNTING = re.compile(r"^\W*(?:\d{1,4}[.)]\s+){8,}")
 _WORD_LOOP = re.compile(r"(?s)(.{1,40}?)\1{11,}$")
@@ -65,6 +66,7 @@ def garbage(text: str) -> list[Finding]:
     char, count = _longest_run(text)
     if count >= (MAX_DRAWN_RUN if char in DRAWING else MAX_RUN):
         found.append(Finding("garbage", f"{char!r} {count} times in a row"))
+    text = _RULE.sub(r"\1\1\1", text)
     stripped = "".join(text.split())
     if len(stripped) >= MIN_SHARE_LENGTH:
         commonest = max(set(stripped), key=stripped.count)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 # plain "python".
 INSTANCE_MARK = "BLACKWELL_SGLANG_INSTANCE"
 FINGERPRINT_MARK = "BLACKWELL_SGLANG_FINGERPRINT"
-_CONTAINER = re.compile(r"(?:docker|libpod|crio|cri-containerd|containerd|lxc|machine)[-./:]([0-9A-Za-z_.-]{3,64})")
+_CONTAINER = re.compile(r"(?:(?:docker|libpod|crio|containerd|lxc)[-./:]|machine-|nspawn@)([0-9A-Za-z_.-]{3,64})")
 
 
 @dataclass(frozen=True)

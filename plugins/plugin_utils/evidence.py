@@ -215,6 +215,15 @@ def _match(entry: Observation, combination: Combination, stack: Stack) -> _Match
     return _Match(entry, len(known), len(stated) + (entry.model is not None), unknown)
 
 
+def _overruled(bad: _Match, certain: t.Sequence[_Match]) -> bool:
+    """Does a weightier success speak of everything that the failure speaks of? Silence answers nothing."""
+    dimensions = set(bad.entry.stated())
+    return any(
+        not match.entry.bad and match.weight > bad.weight and dimensions <= set(match.entry.stated())
+        for match in certain
+    )
+
+
 def judge(combination: Combination, stack: Stack, entries: t.Iterable[Observation]) -> Verdict:
     """What is known of a combination under a stack of versions. Pure; the order of entries does not matter.
 
@@ -238,10 +247,11 @@ def judge(combination: Combination, stack: Stack, entries: t.Iterable[Observatio
                 entries_seen,
             )
         return Verdict("untested", "nobody reports this combination", entries_seen)
-    decisive = certain[0].entry
-    deciding = [match.entry for match in certain if match.entry.bad == decisive.bad]
-    if decisive.bad:
-        return Verdict("known_bad", f"reported {decisive.brief()}", deciding)
+    standing = [match for match in certain if match.entry.bad and not _overruled(match, certain)]
+    if standing:
+        return Verdict("known_bad", f"reported {standing[0].entry.brief()}", [match.entry for match in standing])
+    deciding = [match.entry for match in certain if not match.entry.bad]
+    decisive = deciding[0]
     if combination.arch != "cpu" and "auto" in (combination.moe_backend, combination.gemm_backend):
         return Verdict(
             "conditional", "auto has meant three different backends within a year; name the backend", deciding

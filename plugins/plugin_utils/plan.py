@@ -50,6 +50,8 @@ FLAGS: t.Mapping[str, str] = {
     "speculative_eagle_topk": "--speculative-eagle-topk",
     "speculative_num_draft_tokens": "--speculative-num-draft-tokens",
 }
+# Where the flag carries what a variable comes to, the variable itself.
+VARIABLES: t.Mapping[str, str] = {"effective_model_path": "model_path", "effective_served_name": "served_model_name"}
 # Flags that only say what is so anyway are left out at this value.
 SILENT_AT: t.Mapping[str, t.Any] = {"dp_size": 1, "pp_size": 1, "ep_size": 1}
 # Key of /server_info -> variable, for reading back what really runs. Names of 0.5.9 to 0.5.23.
@@ -151,19 +153,18 @@ def _arguments(d: Deployment) -> list[str]:
         if value is None or SILENT_AT.get(name) == value:
             continue
         words += [flag, str(value)]
-    return [*words, *d.sglang_extra_args]
+    return words
 
 
 def _extra_arguments(d: Deployment, wrong: t.AbstractSet[str]) -> t.Iterator[Problem]:
     """Flags in sglang_extra_args that a variable owns."""
     owners = {**{flag: name for name, flag in FLAGS.items()}, **OWNED_ELSEWHERE}
-    names = {"effective_model_path": "model_path", "effective_served_name": "served_model_name"}
     if "sglang_extra_args" in wrong:
         return
     for word in d.sglang_extra_args:
         flag = word.split("=", 1)[0]
         if flag in owners:
-            owner = names.get(owners[flag], owners[flag])
+            owner = VARIABLES.get(owners[flag], owners[flag])
             yield Problem("sglang_extra_args", flag, f"is set with the variable {owner}")
 
 
@@ -171,17 +172,16 @@ def _refused_by_release(
     d: Deployment, arguments: t.Sequence[str], release: catalogue.Release, wrong: t.AbstractSet[str]
 ) -> t.Iterator[Problem]:
     """Complaints of the release's catalogue, in the name of the variable that each word came from."""
-    names = {"effective_model_path": "model_path", "effective_served_name": "served_model_name"}
-    owners = {flag: names.get(name, name) for name, flag in FLAGS.items()}
-    extra = {word.split("=", 1)[0] for word in d.sglang_extra_args}
+    owners = {flag: VARIABLES.get(name, name) for name, flag in FLAGS.items()}
     for complaint in catalogue.check(arguments, release):
-        variable = owners.get(complaint.flag) if complaint.flag not in extra else None
-        if variable is None:
-            variable, shown = "sglang_extra_args", " ".join(filter(None, [complaint.flag, complaint.value]))
-        else:
-            shown = complaint.value or ""
+        variable = owners[complaint.flag]
         if variable not in wrong:
-            yield Problem(variable, shown, f"{complaint.message} (SGLang {release.version})")
+            yield Problem(variable, complaint.value or "", f"{complaint.message} (SGLang {release.version})")
+    if "sglang_extra_args" in wrong:
+        return
+    for complaint in catalogue.check(d.sglang_extra_args, release):
+        shown = " ".join(filter(None, [complaint.flag, complaint.value]))
+        yield Problem("sglang_extra_args", shown, f"{complaint.message} (SGLang {release.version})")
 
 
 def _stack(d: Deployment, release: catalogue.Release | None, found: t.Mapping[str, str] | None) -> dict[str, str]:
@@ -246,7 +246,7 @@ def _plan(
         # nvidia-smi counts in the order of PCI bus ids; CUDA does so only when told.
         environment.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         environment.setdefault("CUDA_VISIBLE_DEVICES", ",".join(map(str, sorted(d.gpus))))
-    argv = [d.sglang_python, "-m", "sglang.launch_server", *arguments]
+    argv = [d.sglang_python, "-m", "sglang.launch_server", *arguments, *d.sglang_extra_args]
     key = d.api_key.get_secret_value() if d.api_key is not None else None
     if key is not None:
         argv += ["--config", f"{directory}/secrets.yaml"]
