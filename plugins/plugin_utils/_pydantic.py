@@ -42,4 +42,5 @@ except ImportError as error:
     Version = SpecifierSet = str  # type: ignore
     InvalidSpecifier = InvalidVersion = ValidationError = ValueError  # type: ignore
     ConfigDict = dict  # type: ignore
-    BeforeValidator = Field = field_validator = _nothing  # type: ignore[assignment]
+    BeforeValidator = _nothing  # type: ignore
+    Field = field_validator = _nothing  # type: ignore
