@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 SIM    ?= sim1
 
-.PHONY: deploy sim test unit integration lint sanity build clean
+.PHONY: deploy sim test unit integration lint sanity build catalogue clean
 
 deploy: $(VENV)/.deploy sim  ## environment, and the main job on the simulated host
 	PATH="$(CURDIR)/$(BIN):$$PATH" ansible-playbook playbooks/deploy.yml
@@ -28,11 +28,14 @@ lint: $(VENV)/.lint  ## ruff, mypy, ansible-lint, yamllint
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint --offline --profile production
 	$(BIN)/yamllint --strict .
 
+catalogue: $(VENV)/.test  ## flags and choices of an SGLang release: make catalogue VERSION=0.5.23
+	$(BIN)/python -m tools.catalogue $(VERSION)
+
 build:  ## the collection's archive, in dist/
 	$(BIN)/ansible-galaxy collection build --force --output-path dist
 
 sanity: $(VENV)/.test build  ## Ansible's own checks, on the collection as it ships
-	.ci/sanity $(CURDIR)/$(BIN)
+	.ci/sanity "$(CURDIR)/$(BIN)"
 
 $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV) || { echo "python3-venv is missing: apt-get install python3-venv" >&2; exit 1; }

@@ -216,7 +216,8 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "jit_toolchain",
         0,
-        r"No such file or directory: '(ninja|nvcc|g\+\+|gcc|c\+\+)'|Ninja build failed|ninja: build stopped|CUDA_HOME|requires CUDA >= 12\.\d|nvcc fatal|Could not find nvcc",
+        r"No such file or directory: '(ninja|nvcc|g\+\+|gcc|c\+\+)'|Ninja build failed|ninja: build stopped"
+        r"|CUDA_HOME|requires CUDA >= 12\.\d|nvcc fatal|Could not find nvcc",
         "Kernels are compiled at start: put nvcc 12.9 or newer, ninja and g++ on the service's PATH with sglang_env.",
         "fak issue 923; flashinfer issue 1166",
     ),

@@ -204,7 +204,8 @@ class ProcessSupervisor:
         """The launch is over: nothing to change, this supervisor never restarts."""
 
     def remove(self) -> bool:
-        return any([self.state.remove(name) for name in ("process.json", "exit.json")])
+        removed = [self.state.remove(name) for name in ("process.json", "exit.json")]
+        return any(removed)
 
 
 class SystemdSupervisor:

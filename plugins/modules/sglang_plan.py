@@ -23,14 +23,10 @@ options:
       - They replace the declared ones, for a second look with what is really installed.
     type: dict
     default: {}
-  evidence_dirs:
-    description: Folders on the controller with further evidence.
-    type: list
-    elements: path
-    default: []
 notes:
   - The variables are those of the host, see the table in the collection's README. A variable that looks like a
     misspelt one of them is an error, unless it is listed in the variable C(ignore_variables).
+  - Folders in the variable C(evidence_dirs) hold further evidence.
 """
 EXAMPLES = r"""
 - name: Plan

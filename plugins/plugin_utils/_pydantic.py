@@ -12,19 +12,35 @@ from __future__ import annotations
 
 import typing as t
 
+__all__ = (
+    "MISSING",
+    "BaseModel",
+    "BeforeValidator",
+    "ConfigDict",
+    "Field",
+    "InvalidSpecifier",
+    "InvalidVersion",
+    "SecretStr",
+    "SpecifierSet",
+    "ValidationError",
+    "Version",
+    "field_validator",
+    "yaml",
+)
+
 try:
-    import yaml as yaml
-    from packaging.specifiers import InvalidSpecifier as InvalidSpecifier
-    from packaging.specifiers import SpecifierSet as SpecifierSet
-    from packaging.version import InvalidVersion as InvalidVersion
-    from packaging.version import Version as Version
-    from pydantic import BaseModel as BaseModel
-    from pydantic import BeforeValidator as BeforeValidator
-    from pydantic import ConfigDict as ConfigDict
-    from pydantic import Field as Field
-    from pydantic import SecretStr as SecretStr
-    from pydantic import ValidationError as ValidationError
-    from pydantic import field_validator as field_validator
+    import yaml
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+    from packaging.version import InvalidVersion, Version
+    from pydantic import (
+        BaseModel,
+        BeforeValidator,
+        ConfigDict,
+        Field,
+        SecretStr,
+        ValidationError,
+        field_validator,
+    )
 
     MISSING: str | None = None
 except ImportError as error:
@@ -43,4 +59,4 @@ except ImportError as error:
     InvalidSpecifier = InvalidVersion = ValidationError = ValueError  # type: ignore
     ConfigDict = dict  # type: ignore
     BeforeValidator = _nothing  # type: ignore
-    Field = field_validator = _nothing  # type: ignore
+    Field = field_validator = _nothing

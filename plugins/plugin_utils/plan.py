@@ -118,7 +118,7 @@ def make(
     if release is not None:
         problems += _refused_by_release(deployment, arguments, release, wrong)
 
-    stack = _stack(deployment, release, found_stack)
+    stack = stack_of(deployment, release, found_stack)
     backends = {
         "moe_backend",
         "gemm_backend",
@@ -140,9 +140,8 @@ def make(
         warnings.append(
             f"host {deployment.host} lets everyone who reaches port {deployment.port} use the server: set api_key"
         )
-    if problems:
+    if problems or verdict is None:
         return Planned(None, problems, warnings)
-    assert verdict is not None
     return Planned(_plan(deployment, arguments, stack, verdict), [], warnings)
 
 
@@ -184,7 +183,7 @@ def _refused_by_release(
         yield Problem("sglang_extra_args", shown, f"{complaint.message} (SGLang {release.version})")
 
 
-def _stack(d: Deployment, release: catalogue.Release | None, found: t.Mapping[str, str] | None) -> dict[str, str]:
+def stack_of(d: Deployment, release: catalogue.Release | None, found: t.Mapping[str, str] | None) -> dict[str, str]:
     """Versions that evidence is looked up with: found on the host, else declared, else pinned by the release."""
     stack = {"sglang": d.sglang_version}
     if release is not None and release.version == d.sglang_version:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.xdist_group("deploy")
 
 def test_the_first_run_serves_and_shows_an_answer(serving):
     assert "serving qwen3.5" in serving.first.text and "Paris" in serving.first.text
-    assert "starting, weights" in serving.first.out
+    assert "sim1: starting, " in serving.first.out
     assert serving.ask("/v1/models")["data"][0]["id"] == "qwen3.5"
     known = json.loads((serving.root / "sim1" / "state" / "default" / "known_good.json").read_text())
     assert known["plan"]["backends"]["moe_backend"] == "flashinfer_cutlass"

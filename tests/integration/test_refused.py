@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 
 import pytest
@@ -48,6 +49,41 @@ def test_refused_with_reason_and_remedy_though_the_host_is_unreachable(unreachab
     assert run.rc == 2
     assert instead in run.text and "nothing was touched" in run.text
     assert run.recap()["unreachable"] == 0
+
+
+TWELVE_FAULTS = """
+moe_backend: flashinfer_cutlas
+gemm_backend: [a]
+tp_size: eight
+port: 70000
+mem_fraction_static: 1.5
+served_model_name: "a:b"
+gpu_arch: sm12
+backend_policy: strict
+sglang_env: {HF_TOKEN: sentinel-secret-1234}
+api_key: short
+sglang_extra_args: [--tp, "4"]
+moe_backnd: flashinfer_cutlass
+"""
+
+
+def test_a_file_with_twelve_faults_gives_twelve_messages(unreachable):
+    (unreachable.root / "bad.yml").write_text(TWELVE_FAULTS)
+    run = unreachable.deploy(f"@{unreachable.root}/bad.yml")
+    assert run.rc == 2 and run.recap()["unreachable"] == 0
+    assert "12 problems with the variables" in run.text, run.out
+    for name in yaml.safe_load(TWELVE_FAULTS):
+        assert f"- {name}" in run.text, name
+    assert "sentinel-secret" not in run.out and "short" not in run.text
+
+
+def test_the_matrix_needs_no_connection(unreachable):
+    run = unreachable.run("matrix.yml", "-e", f"matrix_dir={unreachable.root}/made", "-e", "moe_backend=auto")
+    assert run.rc == 0, run.out
+    assert "known good: -e moe_backend=flashinfer_cutlass" in run.text
+    page = (unreachable.root / "made" / "matrix.html").read_text()
+    cells = json.loads((unreachable.root / "made" / "matrix.json").read_text())["cells"]
+    assert page.count("<td class=") == len(cells) > 50
 
 
 def test_a_good_plan_does_try_to_connect(unreachable):
