@@ -34,6 +34,7 @@ DEFAULTS: dict[str, Any] = {
     "token_seconds": 0.0,
     "release_delay": 0.3,
 }
+SPARED = "SIMULATOR_SPARED"
 IDLE_CONTEXT_MIB = 4  # what an H200 showed for a process that had only opened the driver
 
 
@@ -66,7 +67,18 @@ class Host:
 
     @property
     def faults(self) -> dict[str, Any]:
-        return self._json("faults.json")
+        """What is to go wrong in this process. A server that C(only_with) does not mean is spared."""
+        return {} if os.environ.get(SPARED) else self._json("faults.json")
+
+    def spare_others(self, argv: list[str]) -> None:
+        """In a launcher, before its children are made: faults may be C(only_with) a word of the command line."""
+        word = self.faults.get("only_with")
+        if word is not None and word not in argv:
+            os.environ[SPARED] = "1"
+
+    def strike(self) -> None:
+        """Note when a fault struck, for those who measure how soon it is noticed."""
+        self.write("struck.json", {"at": time.time()})
 
     @property
     def flags(self) -> dict[str, Any]:

@@ -163,4 +163,4 @@ def explain(outcome: Outcome, settings: dict[str, Any]) -> startup_log.Diagnosis
     status = outcome.status
     if found.failure_class == "unknown" and status.exit == 2:
         return startup_log.Diagnosis("bad_arguments", found.line, "The server refused its command line.")
-    return startup_log.Diagnosis(found.failure_class, f"{found.line} ({status.exit_text})", found.remedy)
+    return found

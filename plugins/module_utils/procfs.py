@@ -180,6 +180,11 @@ def device_holders(patterns: list[str], proc: str = "/proc") -> tuple[dict[int, 
     return holders, hidden
 
 
+def boot_id() -> str:
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+
+
 def age_seconds(process: Process, proc: str = "/proc") -> float:
     """How long ago the process started, by the kernel's clock of uptime: a changed wall clock changes nothing."""
     uptime = float(_read(f"{proc}/uptime").split()[0])

@@ -12,7 +12,7 @@ from ansible_collections.blackwell.sglang.plugins.module_utils import procfs
 from ansible_collections.blackwell.sglang.plugins.module_utils.http_client import HttpClient, HttpError
 from ansible_collections.blackwell.sglang.plugins.module_utils.launch import answers, owns_port
 from ansible_collections.blackwell.sglang.plugins.module_utils.startup_log import scrub
-from ansible_collections.blackwell.sglang.plugins.module_utils.state import InstanceState
+from ansible_collections.blackwell.sglang.plugins.module_utils.state import InstanceState, read_key_file
 from ansible_collections.blackwell.sglang.plugins.module_utils.supervisor import Supervisor
 
 SERVING, STARTING, STOPPED = "serving", "starting", "stopped"
@@ -20,8 +20,11 @@ SERVING, STARTING, STOPPED = "serving", "starting", "stopped"
 ALIASES = {"bf16": "bfloat16"}
 
 
-def look(state: InstanceState, server: Supervisor, plan: dict[str, Any] | None, api_key: str | None) -> dict[str, Any]:
-    """C(phase), identity and age of what runs; whether it is the plan; what is recorded as known good."""
+def look(state: InstanceState, server: Supervisor, plan: dict[str, Any] | None) -> dict[str, Any]:
+    """C(phase), identity and age of what runs; whether it is the plan; what is recorded as known good.
+
+    The server is asked with the key that it was started with.
+    """
     stored, known = state.read("plan.json"), state.read("known_good.json")
     status = server.status()
     running = status.running
@@ -31,7 +34,7 @@ def look(state: InstanceState, server: Supervisor, plan: dict[str, Any] | None, 
         "pid": None,
         "seconds": None,
         "fingerprint": None,
-        "known_good": _summary(known["plan"], known["promoted_at"]) if known else None,
+        "known_good": {**_summary(known["plan"], known["promoted_at"]), "stack": known["stack"]} if known else None,
         "last_plan": _summary(stored["plan"], stored["launched_at"]) if stored else None,
         "exit_text": status.exit_text if stored and running is None else "",
         "url": told["server"]["url"] if told else None,
@@ -46,7 +49,7 @@ def look(state: InstanceState, server: Supervisor, plan: dict[str, Any] | None, 
         )
         if told is not None:
             ours = owns_port(procfs.processes_of(server.instance), told["server"]["port"])
-            if ours and answers(HttpClient(told["server"]["url"], api_key)):
+            if ours and answers(HttpClient(told["server"]["url"], state.read_key())):
                 result["phase"] = SERVING
     if plan is not None:
         before, after = server.files(plan["run"], plan["settings"]["stop_timeout"])
@@ -85,9 +88,9 @@ def drift(expect: dict[str, Any], found: dict[str, Any]) -> list[dict[str, Any]]
     ]
 
 
-def read_back(plan: dict[str, Any], api_key: str | None) -> tuple[list[dict[str, Any]], str]:
+def read_back(plan: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
     """(drift, SGLang's version) as C(/server_info) tells; HttpError if it does not answer."""
-    client = HttpClient(plan["server"]["url"], api_key)
+    client = HttpClient(plan["server"]["url"], read_key_file(plan["server"]["api_key_file"]))
     response = client.request("GET", "/server_info", timeout=20)
     if response.status == 404:
         response = client.request("GET", "/get_server_info", timeout=20)

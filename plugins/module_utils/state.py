@@ -16,6 +16,7 @@ import tempfile
 from typing import Any
 
 SCHEMA = 1
+MAX_HISTORY = 200  # lines of history.jsonl that are kept
 
 
 class StateError(Exception):
@@ -23,7 +24,11 @@ class StateError(Exception):
 
 
 class InstanceState:
-    """C(<state_dir>/<instance>): C(plan.json) what was launched, C(known_good.json) what last passed its smoke check."""
+    """C(<state_dir>/<instance>).
+
+    C(plan.json) what was launched; C(known_good.json) what last passed its smoke check; C(secrets.yaml) and
+    C(known_good.secrets.yaml) the keys of these; C(history.jsonl) what became of each launch.
+    """
 
     def __init__(self, state_dir: str, instance: str) -> None:
         self.directory = os.path.join(os.path.abspath(state_dir), instance)
@@ -90,3 +95,50 @@ class InstanceState:
         except FileNotFoundError:
             return False
         return True
+
+    def write_key(self, key: str | None, name: str = "secrets.yaml", owner: tuple[int, int] | None = None) -> None:
+        """Put the API key where SGLang reads it with --config, for its user alone; no key, no file."""
+        if key is None:
+            self.remove(name)
+        else:  # a JSON string is a YAML string
+            self.write_text(name, f"api-key: {json.dumps(key)}\n", 0o600, owner)
+
+    def read_key(self, name: str = "secrets.yaml") -> str | None:
+        return read_key_file(self.path(name))
+
+    def history(self) -> list[dict[str, Any]]:
+        """Oldest first. A line that can't be read is left out: no history is worth a failed deploy."""
+        try:
+            with open(self.path("history.jsonl"), encoding="utf-8", errors="replace") as file:
+                lines = file.readlines()
+        except OSError:
+            return []
+        found = []
+        for line in lines:
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(entry, dict) and "event" in entry:
+                found.append(entry)
+        return found
+
+    def note(self, entry: dict[str, Any]) -> None:
+        """Add to the history, which keeps its last MAX_HISTORY lines."""
+        entries = [*self.history(), entry][-MAX_HISTORY:]
+        text = "".join(json.dumps(line, sort_keys=True) + "\n" for line in entries)
+        self.write_text("history.jsonl", text, 0o644)
+
+
+def read_key_file(path: str | None) -> str | None:
+    """The API key in a file that :meth:`InstanceState.write_key` wrote; None if there is none."""
+    if not path:
+        return None
+    try:
+        with open(path, encoding="utf-8") as file:
+            key = json.loads(file.read().partition(":")[2])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise StateError(f"{path} can't be read: {error}. Run a deploy with api_key, which writes it anew") from error
+    return str(key)

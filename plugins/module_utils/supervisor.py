@@ -10,7 +10,6 @@ Both supervisors offer the same: C(status), C(start), C(stop), C(log), C(files),
 from __future__ import annotations
 
 import grp
-import json
 import os
 import pwd
 import signal
@@ -38,11 +37,13 @@ class Status:
     """C(running) is the living process of the launcher; C(exit) is how the last one ended, None if not known.
 
     C(exit) is negative for the signal that ended it, as in Python's subprocess. C(exited_at) in Unix time.
+    C(oom): the supervisor knows that the kernel's OOM killer did it.
     """
 
     running: procfs.Process | None
     exit: int | None = None
     exited_at: float | None = None
+    oom: bool = False
 
     @property
     def exit_text(self) -> str:
@@ -73,7 +74,7 @@ class ProcessSupervisor:
 
     def status(self) -> Status:
         known = self.state.read("process.json")
-        if known is not None and known["boot_id"] == _boot_id():
+        if known is not None and known["boot_id"] == procfs.boot_id():
             process = procfs.read_process(known["pid"])
             if process is not None and process.alive and process.start_ticks == known["start_ticks"]:
                 return Status(process)
@@ -148,7 +149,7 @@ class ProcessSupervisor:
                 {
                     "pid": server.pid,
                     "start_ticks": process.start_ticks if process else 0,
-                    "boot_id": _boot_id(),
+                    "boot_id": procfs.boot_id(),
                     "keeper": os.getpid(),
                 },
             )
@@ -246,7 +247,7 @@ class SystemdSupervisor:
             return Status(None)
         code, status = int(shown.get("ExecMainCode") or 0), int(shown.get("ExecMainStatus") or 0)
         # si_code of waitid(2): 1 exited, 2 killed, 3 dumped core
-        return Status(None, -status if code in (2, 3) else status)
+        return Status(None, -status if code in (2, 3) else status, oom=shown.get("Result") == "oom-kill")
 
     def _text(self, path: str) -> str:
         try:
@@ -346,11 +347,6 @@ def supervisor_for(kind: str, state: InstanceState, command_timeout: float) -> S
     return ProcessSupervisor(state)
 
 
-def secrets_text(api_key: str | None) -> str:
-    """The file that SGLang reads with --config; JSON strings are YAML strings."""
-    return f"api-key: {json.dumps(api_key)}\n" if api_key else ""
-
-
 def account_ids(user: str | None) -> tuple[int, int] | None:
     """(uid, gid) of the user that the server runs as, if we may hand files to it."""
     if not user or os.geteuid() != 0:
@@ -362,11 +358,6 @@ def account_ids(user: str | None) -> tuple[int, int] | None:
             f"sglang_user names {user!r}, who is not a user of this host. Create the user first"
         ) from error
     return account.pw_uid, account.pw_gid
-
-
-def _boot_id() -> str:
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        return file.read().strip()
 
 
 def _refuse_survivors(survivors: list[procfs.Process]) -> None:

@@ -15,9 +15,10 @@ extends_documentation_fragment:
   - blackwell.sglang.attributes.read_only
   - blackwell.sglang.instance
 options:
-  api_key:
-    description: Key that the server wants.
-    type: str
+  history:
+    description: How many entries of the instance's history to return, the newest last.
+    type: int
+    default: 0
   read_back:
     description:
       - Also ask C(/server_info) what really runs and compare it with the plan.
@@ -87,6 +88,14 @@ exit_text:
   description: How the last server ended, if it did.
   returned: success
   type: str
+history:
+  description: >-
+    What became of the launches, the newest last. Each has C(event) (V(ready), V(failed), V(rejected), V(promoted),
+    V(stopped)), C(at) and C(launched_at) (Unix time), C(fingerprint), C(model), C(backends), C(stack) and, for
+    failures, C(failure_class) and C(cause).
+  returned: success
+  type: list
+  elements: dict
 version:
   description: SGLang's version as the server tells.
   returned: with read_back
@@ -112,18 +121,20 @@ def main():
         argument_spec={
             **INSTANCE_OPTIONS,
             "plan": {"type": "dict"},
-            "api_key": {"type": "str", "no_log": True},
+            "history": {"type": "int", "default": 0},
             "read_back": {"type": "bool", "default": False},
         },
         required_if=[("read_back", True, ["plan"])],
         supports_check_mode=True,
     )
-    plan, key = module.params["plan"], module.params["api_key"]
+    plan = module.params["plan"]
     try:
         state, server = open_instance(module.params)
-        result = server_state.look(state, server, plan, key)
+        result = server_state.look(state, server, plan)
+        count = module.params["history"]
+        result["history"] = state.history()[-count:] if count else []
         if module.params["read_back"]:
-            result["drift"], result["version"] = server_state.read_back(plan, key)
+            result["drift"], result["version"] = server_state.read_back(plan)
     except (StateError, SupervisorError) as error:
         module.fail_json(msg=str(error))
     except HttpError as error:

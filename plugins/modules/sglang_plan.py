@@ -42,7 +42,7 @@ plan:
     instance: {description: Name of the instance., type: str, returned: always}
     fingerprint: {description: SHA-256 of what the server's process is made of., type: str, returned: always}
     run: {description: "argv, env, user and supervisor.", type: dict, returned: always}
-    server: {description: "url, port, model, and needs_key.", type: dict, returned: always}
+    server: {description: "url, port, model, and api_key_file (on the host; null without a key).", type: dict, returned: always}
     gpus: {description: Indices of the GPUs; all if empty., type: list, elements: int, returned: always}
     expect: {description: What /server_info must say., type: dict, returned: always}
     backends: {description: The backends asked for., type: dict, returned: always}

@@ -25,8 +25,11 @@ options:
     type: str
     required: true
   api_key:
-    description: Key that the server wants.
+    description: Key to send.
     type: str
+  api_key_file:
+    description: File on the host that holds the key, as the plan's C(server.api_key_file) names it.
+    type: path
   ca_file:
     description: Certificates to trust for C(https), instead of the system's.
     type: path
@@ -89,6 +92,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.blackwell.sglang.plugins.module_utils.http_client import HttpClient
 from ansible_collections.blackwell.sglang.plugins.module_utils.smoke import check
+from ansible_collections.blackwell.sglang.plugins.module_utils.state import StateError, read_key_file
 
 
 def main():
@@ -97,18 +101,21 @@ def main():
             "url": {"type": "str", "required": True},
             "model": {"type": "str", "required": True},
             "api_key": {"type": "str", "no_log": True},
+            "api_key_file": {"type": "path"},
             "ca_file": {"type": "path"},
             "level": {"type": "str", "choices": ["quick", "standard"], "default": "standard"},
             "concurrency": {"type": "int", "default": 64},
             "rounds": {"type": "int", "default": 4},
             "timeout": {"type": "float", "default": 600.0},
         },
+        mutually_exclusive=[("api_key", "api_key_file")],
         supports_check_mode=True,
     )
     params = module.params
     try:
-        client = HttpClient(params["url"], params["api_key"], params["ca_file"])
-    except (ValueError, OSError) as error:
+        key = params["api_key"] or read_key_file(params["api_key_file"])
+        client = HttpClient(params["url"], key, params["ca_file"])
+    except (ValueError, OSError, StateError) as error:
         module.fail_json(msg=f"The server can't be asked: {error}")
     result = check(client, params["model"], params["level"], params["timeout"], params["concurrency"], params["rounds"])
     if result["verdict"] != "ok":

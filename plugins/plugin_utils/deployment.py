@@ -185,6 +185,11 @@ class Deployment(BaseModel):
     cudnn_version: OptStr = Field(None, description="cuDNN version")
     cuda_version: OptStr = Field(None, description="CUDA version")
 
+    # When a deploy fails
+    rollback_on_failure: bool = Field(
+        True, description="After a failure, go back to what last passed its smoke check; false leaves the GPUs empty"
+    )
+
     # Time limits, in seconds
     launch_timeout: int = Field(3600, ge=1, description="From start to ready")
     stall_timeout: int = Field(900, ge=1, description="Without a log line, CPU time or memory growth while starting")

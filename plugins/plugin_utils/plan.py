@@ -259,7 +259,7 @@ def _plan(
             "url": f"http://[{reach}]:{d.port}" if ":" in reach else f"http://{reach}:{d.port}",
             "port": d.port,
             "model": d.effective_served_name,
-            "needs_key": key is not None,
+            "api_key_file": f"{directory}/secrets.yaml" if key is not None else None,
         },
         "gpus": sorted(d.gpus),
         "expect": {key: getattr(d, name) for key, name in READ_BACK.items() if getattr(d, name) not in (None, "auto")},
@@ -275,7 +275,9 @@ def _plan(
         "settings": {
             name: getattr(d, name)
             for name in Deployment.model_fields
-            if name.startswith(("gpu_", "smoke_", "launch_", "stall_", "stop_", "command_", "sglang_state"))
+            if name.startswith(
+                ("gpu_", "smoke_", "launch_", "stall_", "stop_", "command_", "sglang_state", "rollback_")
+            )
             or name in ("nvidia_smi", "model_path", "model_name", "sglang_python", "sglang_version", "sglang_user")
         },
     }

@@ -15,7 +15,7 @@ import urllib.error
 
 import pytest
 
-from tests.integration.conftest import REPOSITORY, Lab
+from tests.lab import REPOSITORY, Lab
 
 pytestmark = pytest.mark.xdist_group("deploy")
 
@@ -148,7 +148,7 @@ def test_the_key_reaches_the_server_and_nothing_else(lab):
     state = lab.root / "sim1" / "state" / "default"
     holding = [path.name for path in state.iterdir() if key in path.read_text()]
     # The server itself prints all its arguments into its log, which is therefore as private as the key's file.
-    assert sorted(holding) == ["secrets.yaml", "server.log"]
+    assert sorted(holding) == ["known_good.secrets.yaml", "secrets.yaml", "server.log"]
     assert {(state / name).stat().st_mode & 0o777 for name in holding} == {0o600}
     for pid in lab.pids():
         for name in ("cmdline", "environ"):

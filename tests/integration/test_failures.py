@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from tests.integration.conftest import REPOSITORY
+from tests.lab import REPOSITORY
 
 pytestmark = pytest.mark.xdist_group("failures")
 

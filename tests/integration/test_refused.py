@@ -12,7 +12,7 @@ import stat
 import pytest
 import yaml
 
-from tests.integration.conftest import Lab
+from tests.lab import Lab
 
 pytestmark = pytest.mark.xdist_group("refused")
 

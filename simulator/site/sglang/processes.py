@@ -51,12 +51,15 @@ def stage(name: str, host: Host) -> None:
     """A point of the start at which a fault may strike."""
     faults = host.faults
     if faults.get("hang_at") == name:
+        host.strike()
         signal.pause()
     if faults.get("exit_at") == name:
         for line in faults.get("last_words", []):
             log(line)
+        host.strike()
         os._exit(faults.get("exit_code", 1))
     if faults.get("kill_at") == name:
+        host.strike()
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -92,6 +95,7 @@ def scheduler(rank: int, gpu: int | None, args: argparse.Namespace, pipe: Connec
             if shard == SHARDS // 2 and rank == 0:
                 stage("weights", host)
                 if model.dies_while_loading(args):
+                    host.strike()
                     os.kill(os.getpid(), signal.SIGKILL)  # as the kernel's OOM killer does it
             time.sleep(config["load_seconds"] / SHARDS)
         if rank == 0:
@@ -162,6 +166,7 @@ class Server:
             file=sys.stderr,
         )
         log(f"server_args={json.dumps(vars(self.args))}")
+        self.host.spare_others(sys.argv)
         stage("arguments", self.host)
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         gpus = [int(word) for word in visible.split(",")] if visible else list(range(self.host.config["gpus"]))
