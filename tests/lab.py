@@ -56,6 +56,7 @@ class Lab:
     """An inventory of simulated hosts in a folder of its own."""
 
     def __init__(self, root: Path, hosts: list[str], **variables) -> None:
+        root.mkdir(parents=True, exist_ok=True)
         self.root = root
         self.hosts = hosts
         self.ports = {host: free_port() for host in hosts}

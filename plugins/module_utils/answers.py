@@ -14,9 +14,12 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 import zlib
 from dataclasses import dataclass
 from typing import Any
+
+from ansible_collections.blackwell.sglang.plugins.module_utils.questions import Question
 
 # One character this often in a row is no answer; drawing characters may be repeated longer.
 MAX_RUN, MAX_DRAWN_RUN = 16, 160
@@ -25,6 +28,17 @@ DRAWING = frozenset("-=_*#~.| \t\n\u2500\u2550\u2588")
 MAX_SHARE, MIN_SHARE_LENGTH = 0.6, 24
 # A text of MIN_LOOP_LENGTH characters or more that deflates below this ratio repeats itself.
 MAX_DEFLATE, MIN_LOOP_LENGTH = 0.12, 240
+# Letters of scripts that the question has nothing to do with, as a share of an answer with so many letters or more.
+MAX_STRANGE_SHARE, MIN_SCRIPT_LETTERS = 0.3, 4
+_LANGUAGE = re.compile(
+    r"(?i)\b(translat|transliterat|language|alphabet|script|word for|chinese|japanese|korean|arabic|hebrew|hindi|thai|"
+    r"russian|ukrainian|bulgarian|greek|persian|urdu|bengali|tamil|georgian|armenian|emoji|glossary|haiku|kanji)"
+)
+_THINK_TAG = re.compile(r"</?think(ing)?>|^\s*Thinking Process:", re.IGNORECASE)
+_THOUGHTS = re.compile(
+    r"\s*(Okay|Ok|Alright|Hmm|Let me|First|So|The user|We need|I need)\b.{0,80}?\b(user|think|figure|let me|need to|asks?|wants?)\b",
+    re.IGNORECASE | re.DOTALL,
+)
 _RULE = re.compile(r"([-=_*#~.|\u2500\u2550\u2588])\1{3,}")  # a drawn line, however long, is one sign
 _RESERVED = re.compile(r"<\|(reserved[^|>]*|endoftext|im_start|im_end|pad)\|?>?|<unk>|\[UNK\]")
 _COUNTING = re.compile(r"^\W*(?:\d{1,4}[.)]\s+){8,}")
@@ -88,6 +102,44 @@ def garbage(text: str) -> list[Finding]:
     return found
 
 
+def scripts(text: str) -> dict[str, int]:
+    """Letters by script, as the first word of their Unicode names: LATIN, CJK, CYRILLIC, HANGUL ..."""
+    found: dict[str, int] = {}
+    for char in text:
+        if char.isalpha():
+            script = "LATIN" if char.isascii() else unicodedata.name(char, "UNNAMED").split()[0]
+            script = "CJK" if script in ("HIRAGANA", "KATAKANA", "FULLWIDTH", "HALFWIDTH") else script
+            found[script] = found.get(script, 0) + 1
+    return found
+
+
+def wrong_script(content: str, prompt: str) -> list[Finding]:
+    """An answer in scripts that the question neither uses nor asks for by the name of a language."""
+    asked, got = set(scripts(prompt)), scripts(content)
+    letters = sum(got.values())
+    # A prompt that is all Latin may ask for another language by its name; MATHEMATICAL letters are no script.
+    if letters < MIN_SCRIPT_LETTERS or _LANGUAGE.search(prompt):
+        return []
+    strange = {name: count for name, count in got.items() if name not in asked | {"LATIN", "MATHEMATICAL", "GREEK"}}
+    share = sum(strange.values()) / letters
+    if len(strange) >= 3 and sum(strange.values()) >= 3:
+        return [Finding("garbage", f"letters of {len(got)} scripts mixed: {', '.join(sorted(got))}")]
+    if share > MAX_STRANGE_SHARE:
+        most = max(strange, key=lambda name: strange[name])
+        return [Finding("garbage", f"{share:.0%} of the letters are {most}, which the question did not ask for")]
+    return []
+
+
+def leaked_reasoning(content: str, finish: str | None) -> list[Finding]:
+    """Thoughts that stand where the answer should: the reasoning parser is wrong for this model."""
+    leak = _THINK_TAG.search(content)
+    if leak:
+        return [Finding("wrong", f"reasoning inside the answer ({leak.group(0)!r}): check reasoning_parser")]
+    if finish == "length" and _THOUGHTS.match(content):
+        return [Finding("wrong", f"reasoning used up the whole answer: {content.strip()[:48]!r}")]
+    return []
+
+
 def not_finite(logprobs: Any) -> list[Finding]:
     """NaN, infinities and nulls among the log probabilities of an answer."""
     entries = (logprobs or {}).get("content") or []
@@ -104,16 +156,29 @@ def holds(text: str, expected: str) -> bool:
     return re.search(rf"(?<![\w.]){re.escape(expected)}(?![\w]|\.\d)", plain, re.IGNORECASE) is not None
 
 
-def judge(choice: dict[str, Any], expected: str | None = None) -> list[Finding]:
-    """All that is wrong with one choice of a chat completion; C(expected) must stand in its content."""
+def counts(text: str, first: int, last: int) -> bool:
+    """Do the numbers first, first + 1, ... last stand in the answer in this order, without a gap?"""
+    found = [int(number) for number in re.findall(r"\d+", text)]
+    wanted = list(range(first, last + 1))
+    return any(found[at : at + len(wanted)] == wanted for at in range(len(found) - len(wanted) + 1))
+
+
+def judge(choice: dict[str, Any], question: Question) -> list[Finding]:
+    """All that is wrong with one choice of a chat completion, as an answer to the question."""
     message = choice.get("message") or {}
     content = message.get("content") or ""
     reasoning = message.get("reasoning_content") or ""
     found = not_finite(choice.get("logprobs"))
     found += garbage(content) or garbage(reasoning)
+    found += [] if found else wrong_script(content, question.prompt)
     if not content.strip():
         cause = "all of it went into reasoning" if reasoning.strip() else "no text at all"
         found.append(Finding("empty", f"empty answer, finish_reason {choice.get('finish_reason')!r}: {cause}"))
-    elif expected is not None and not holds(content, expected):
-        found.append(Finding("wrong", f"expected {expected!r}, got {content.strip()[:80]!r}"))
+    elif question.expected is not None and not holds(content, question.expected):
+        found.append(Finding("wrong", f"expected {question.expected!r}, got {content.strip()[:80]!r}"))
+    elif question.counts is not None and not counts(content, *question.counts):
+        first, last = question.counts
+        found.append(Finding("wrong", f"expected the numbers {first} to {last}, got {content.strip()[-80:]!r}"))
+    if content.strip() and not found:
+        found += leaked_reasoning(content, choice.get("finish_reason"))
     return found

@@ -250,6 +250,10 @@ class Lifecycle:
         running = self.server.status().running
         if running is None or running.fingerprint != self.plan["fingerprint"]:
             raise Failed("The plan that was to be promoted does not run: something stopped or replaced it")
+        text, _cursor = self.server.log(None)
+        line = startup_log.line_of("nan_logits", text)
+        if line:
+            raise Failed(f"The answers passed, but the server's log tells of NaN: {line}", verdict="nan")
         known = self.state.read("known_good.json")
         self.changed = known is None or known["plan"]["fingerprint"] != self.plan["fingerprint"]
         if not self.check_mode:

@@ -7,9 +7,11 @@
 from __future__ import annotations
 
 import re
+import time
 
 from ansible_collections.blackwell.sglang.plugins.module_utils.command import CommandError, run
 
+_STAMP = re.compile(r"\[\s*(\d+\.\d+)\]")
 _KILLED = re.compile(r"Killed process (\d+) \(([^)]*)\)")
 # SGLang kills its own process tree after a child died (0.5.8 to 0.5.23).
 _ITSELF = re.compile(r"Received sigquit from a child|Triggering SIGQUIT|kill_process_tree|SIGQUIT for cleanup")
@@ -27,14 +29,21 @@ def kernel_kills(since: float, timeout: float) -> list[str] | None:
     except CommandError:
         pass
     try:
-        told = run(["dmesg", "--time-format=raw"], timeout)
+        told = run(["dmesg"], timeout)
     except CommandError:
         return None
-    return _matching(told.stdout) if told.rc == 0 else None
+    uptime = since - (time.time() - time.clock_gettime(time.CLOCK_BOOTTIME))
+    return _matching(told.stdout, uptime) if told.rc == 0 else None
 
 
-def _matching(text: str) -> list[str]:
-    return [line.strip() for line in text.splitlines() if _KILLED.search(line)]
+def _matching(text: str, uptime: float = 0.0) -> list[str]:
+    """Lines about kills; of those with a stamp in seconds since the boot, the ones after C(uptime)."""
+    found = []
+    for line in text.splitlines():
+        stamp = _STAMP.match(line)
+        if _KILLED.search(line) and (stamp is None or float(stamp.group(1)) >= uptime):
+            found.append(line.strip())
+    return found
 
 
 def is_ours(line: str, pids: set[int]) -> bool:

@@ -382,6 +382,15 @@ def diagnose(text: str) -> Diagnosis:
     return Diagnosis(best[2].name, scrub(_PREFIX.sub("", best[3]))[:500], best[2].remedy)
 
 
+def line_of(name: str, text: str) -> str | None:
+    """The first line that the rule C(name) knows, scrubbed; None if there is none."""
+    patterns = [rule.pattern for rule in RULES if rule.name == name]
+    for line in lines_of(text):
+        if "server_args=" not in line and not BENIGN.search(line) and any(p.search(line) for p in patterns):
+            return scrub(_PREFIX.sub("", line))[:500]
+    return None
+
+
 def tail(text: str, lines: int = 20, secrets: tuple[str, ...] = ()) -> list[str]:
     """The last lines, scrubbed and cut to 300 characters each; the dump of all arguments is left out."""
     kept = [line for line in lines_of(text) if "server_args=" not in line]

@@ -133,6 +133,10 @@ exit_text:
   description: How the process ended and, after a SIGKILL, who sent it as far as can be told.
   returned: when it died
   type: str
+verdict:
+  description: V(nan), when the log of the server that was to be promoted tells of it.
+  returned: when that is so
+  type: str
 locked_by:
   description: Name of the run that is changing the instance.
   returned: when another run does

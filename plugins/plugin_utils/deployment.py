@@ -200,9 +200,15 @@ class Deployment(BaseModel):
     command_timeout: int = Field(20, ge=1, description="For one command, such as nvidia-smi")
 
     # The smoke check after a launch
-    smoke_level: t.Literal["quick", "standard"] = Field("standard", description="Smoke check after a launch")
-    smoke_concurrency: int = Field(64, ge=1, le=1024, description="Different prompts at once")
+    smoke_level: t.Literal["quick", "standard", "deep"] = Field("standard", description="Smoke check after a launch")
+    smoke_concurrency: int = Field(64, ge=1, le=1024, description="Different questions at once")
     smoke_rounds: int = Field(4, ge=1, le=64, description="Rounds of them")
+    smoke_problems: int = Field(200, ge=1, le=10_000, description="Word problems of the deep level")
+    smoke_gsm8k_file: OptStr = Field(None, description="File on the host in GSM8K's format to take them from")
+    smoke_min_right: float = Field(0.9, ge=0, le=1, description="Share of them that must be right")
+    smoke_max_invalid: float = Field(0.02, ge=0, le=1, description="Share of them that may have no answer at all")
+    smoke_max_ttft_p99: OptFloat = Field(None, gt=0, description="Slower first tokens (p99, seconds) fail the check")
+    smoke_min_tokens_per_second: OptFloat = Field(None, gt=0, description="Fewer output tokens/s fail the check")
 
     @field_validator("served_model_name")
     @classmethod

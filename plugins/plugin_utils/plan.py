@@ -140,6 +140,11 @@ def make(
         warnings.append(
             f"host {deployment.host} lets everyone who reaches port {deployment.port} use the server: set api_key"
         )
+    if deployment.sglang_env.get("SGLANG_SANITIZE_NAN_LOGITS", "0") not in ("0", "", "false"):
+        warnings.append(
+            "SGLANG_SANITIZE_NAN_LOGITS turns NaN into random tokens, so the smoke check may not see it (sglang issue "
+            "33187). SGLANG_ENABLE_ASYNC_ASSERT=1 ends the server instead"
+        )
     if problems or verdict is None:
         return Planned(None, problems, warnings)
     return Planned(_plan(deployment, arguments, stack, verdict), [], warnings)

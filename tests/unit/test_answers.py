@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.blackwell.sglang.plugins.module_utils.answers import garbage, holds, judge
+from ansible_collections.blackwell.sglang.plugins.module_utils.answers import counts, garbage, holds, judge
+from ansible_collections.blackwell.sglang.plugins.module_utils.questions import Question
 
 GOOD = [
     "42",
@@ -69,7 +70,7 @@ def test_whole_words_and_numbers(text, expected, right):
 
 
 def kinds(choice, expected=None):
-    return {finding.kind for finding in judge(choice, expected)}
+    return {finding.kind for finding in judge(choice, Question("a question", expected))}
 
 
 def test_the_shapes_of_a_bad_choice():
@@ -84,3 +85,9 @@ def test_the_shapes_of_a_bad_choice():
     assert kinds(nan, "42") == {"nan"}
     null = {"message": {"content": "42"}, "logprobs": {"content": [{"logprob": None}]}}
     assert kinds(null, "42") == {"nan"}
+
+
+def test_a_count_must_be_whole_and_in_order():
+    assert counts("Here you go: " + ", ".join(map(str, range(5, 66))), 5, 65)
+    assert not counts(", ".join(map(str, range(5, 65))), 5, 65)
+    assert not counts(", ".join(str(number) for number in range(5, 66) if number != 31), 5, 65)

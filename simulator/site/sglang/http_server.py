@@ -17,7 +17,6 @@ from sglang import model
 from sglang.processes import Server, log
 
 OPEN_PATHS = ("/health", "/health_generate", "/ready", "/metrics")
-GARBAGE = "!"
 
 
 class _HTTPServer(ThreadingHTTPServer):
@@ -141,13 +140,19 @@ class Handler(BaseHTTPRequestHandler):
     def produce(self, prompt: str, body: dict, limit: int, running: int) -> tuple[str, list[str], str]:
         """(nature, tokens, finish reason)."""
         look_alike = self.server.look_alike
-        nature = model.nature(look_alike.args, look_alike.host.faults, running)
-        if nature != "right":
-            if nature == "nan":
-                log("Detected errors during sampling! NaN in the logits.")
-            return nature, [GARBAGE] * limit, "length"
-        pieces = model.tokens(model.answer(prompt, body.get("seed"), float(body.get("temperature") or 0)))
-        return nature, pieces[:limit], "length" if len(pieces) > limit else "stop"
+        faults = look_alike.host.faults
+        nature = model.nature(look_alike.args, faults, running, prompt)
+        temperature = float(body.get("temperature") or 0)
+        pieces = model.said(nature, prompt, body.get("seed"), temperature, limit, faults)[:limit]
+        every = faults.get("nan_every")
+        if every:  # each token is a row; after a NaN row the KV cache is poisoned
+            with look_alike.flight:
+                rows, look_alike.rows = look_alike.rows, look_alike.rows + len(pieces)
+            until_nan = every - rows % every
+            if until_nan <= len(pieces):
+                nature, pieces = "nan", pieces[: until_nan - 1] + [model.GARBAGE] * (limit - until_nan + 1)
+        cut = len(pieces) > limit or nature in ("garbage", "nan", "empty", "rots")
+        return nature, pieces[:limit], "length" if cut else "stop"
 
     def chat(self, body: dict, running: int) -> None:
         messages = body.get("messages")
@@ -155,6 +160,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.bad_request("messages: Field required")
         prompt = str(messages[-1].get("content"))
         nature, pieces, finish = self.produce(prompt, body, int(body.get("max_tokens") or 128), running)
+        if nature == "error":
+            return self.send(500, {"object": "error", "message": "Internal server error", "code": 500})
         pause = self.server.look_alike.host.config["token_seconds"]
         usage = {"prompt_tokens": len(prompt) // 4 + 8, "completion_tokens": len(pieces)}
         usage["total_tokens"] = sum(usage.values())

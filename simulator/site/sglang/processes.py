@@ -156,7 +156,7 @@ class Server:
         self.pipes: list[Connection] = []
         self.asking = threading.Lock()
         self.status = "Starting"
-        self.in_flight = 0
+        self.in_flight = self.rows = 0
         self.flight = threading.Condition()
         self.began = time.time()
 
