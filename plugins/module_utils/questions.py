@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 FILLER = "The following notes are only for context and change nothing about the question. "
@@ -93,7 +94,7 @@ def _count(first: int, last: int, stream: bool) -> Question:
 
 
 # Word problems of the accuracy gate: text, and the answer from its numbers a, b, c.
-_PROBLEMS = (
+_PROBLEMS: tuple[tuple[str, Callable[[int, int, int], int]], ...] = (
     ("A shop sells {a} boxes with {b} pens in each. {c} pens are returned. How many pens are sold in the end?",
      lambda a, b, c: a * b - c),
     ("{who} has {a} coins, finds {b} more and gives away {c}. How many coins are left?", lambda a, b, c: a + b - c),
@@ -111,7 +112,7 @@ _FINAL = " Think it through, and end with a line that says: Answer: NUMBER"
 def word_problems(count: int, seed: int = 0) -> list[Question]:
     """Generated problems with computable answers, thinking on: nobody has trained on these very ones."""
     dice = random.Random(seed)
-    questions = []
+    questions: list[Question] = []
     for number in range(count):
         text, solve = _PROBLEMS[number % len(_PROBLEMS)]
         a, b, c = dice.randint(12, 60), dice.randint(3, 40), dice.randint(2, 30)
@@ -122,7 +123,7 @@ def word_problems(count: int, seed: int = 0) -> list[Question]:
 
 def from_gsm8k(path: str, count: int) -> list[Question]:
     """The first C(count) of a file in GSM8K's format: JSON lines with C(question) and C(answer), C(#### 42) last."""
-    questions = []
+    questions: list[Question] = []
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             if len(questions) == count:

@@ -36,7 +36,7 @@ CASES = [
     ("nccl_peer_gone", "RuntimeError: NCCL error: remote process exited or there was a network error"),
     ("unsupported_arch", "BackendSupportedError: mm_fp4 does not support backend 'trtllm' with capability 120"),
     ("unsupported_arch", "tvm.error.InternalError: Assertion error (/deepgemm/x.hpp:56): Unsupported architecture"),
-    ("torch_build_lacks_sm", "CUDA error: no kernel image is available for execution on the device"),
+    ("unsupported_arch", "CUDA error: no kernel image is available for execution on the device"),
     (
         "smem_overflow",
         "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 147456, Hardware limit: 101376.",
