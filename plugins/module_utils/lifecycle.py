@@ -16,7 +16,7 @@ from ansible_collections.blackwell.sglang.plugins.module_utils.http_client impor
 from ansible_collections.blackwell.sglang.plugins.module_utils.run_lock import RunLock
 from ansible_collections.blackwell.sglang.plugins.module_utils.server_state import look
 from ansible_collections.blackwell.sglang.plugins.module_utils.state import InstanceState
-from ansible_collections.blackwell.sglang.plugins.module_utils.supervisor import Supervisor, account_ids
+from ansible_collections.blackwell.sglang.plugins.module_utils.supervisor import Supervisor, account_ids, run_of
 
 # Seconds that a run may let pass between two calls before its lock opens, beside what it told us to expect.
 BETWEEN_CALLS = 60.0
@@ -72,7 +72,7 @@ class Lifecycle:
         running = self.server.status().running
         same = running is not None and running.fingerprint == self.plan["fingerprint"]
         stop_timeout = self.plan["settings"]["stop_timeout"]
-        before, after = self.server.files(self.plan["run"], stop_timeout)
+        before, after = self.server.files(run_of(self.plan), stop_timeout)
         diff = self._diff(running is not None, before, after)
         begin = anew or not same
         self.changed = begin or before != after
@@ -85,10 +85,9 @@ class Lifecycle:
             self.changed = True
             self.state.write_key(key, owner=account_ids(self.plan["run"].get("user")))
             self.state.write("plan.json", {"plan": self.plan, "launched_at": time.time()})
-            environment = {**self.plan["run"]["env"], procfs.FINGERPRINT_MARK: self.plan["fingerprint"]}
-            self.server.start({**self.plan["run"], "env": environment}, stop_timeout)
+            self.server.start(run_of(self.plan), stop_timeout)
         elif before != after:
-            self.server.write_files(self.plan["run"], stop_timeout)
+            self.server.write_files(run_of(self.plan), stop_timeout)
         return self._watch(diff, None, last_progress, watch_seconds)
 
     def _key(self) -> str | None:

@@ -13,7 +13,7 @@ from ansible_collections.blackwell.sglang.plugins.module_utils.http_client impor
 from ansible_collections.blackwell.sglang.plugins.module_utils.launch import answers, owns_port
 from ansible_collections.blackwell.sglang.plugins.module_utils.startup_log import scrub
 from ansible_collections.blackwell.sglang.plugins.module_utils.state import InstanceState, read_key_file
-from ansible_collections.blackwell.sglang.plugins.module_utils.supervisor import Supervisor
+from ansible_collections.blackwell.sglang.plugins.module_utils.supervisor import Supervisor, run_of
 
 SERVING, STARTING, STOPPED = "serving", "starting", "stopped"
 # Words that SGLang takes for the same thing.
@@ -52,7 +52,7 @@ def look(state: InstanceState, server: Supervisor, plan: dict[str, Any] | None) 
             if ours and answers(HttpClient(told["server"]["url"], state.read_key())):
                 result["phase"] = SERVING
     if plan is not None:
-        before, after = server.files(plan["run"], plan["settings"]["stop_timeout"])
+        before, after = server.files(run_of(plan), plan["settings"]["stop_timeout"])
         result["files_changed"] = before != after
         result["runs_plan"] = running is not None and running.fingerprint == plan["fingerprint"]
         promoted = known is not None and known["plan"]["fingerprint"] == plan["fingerprint"]

@@ -106,6 +106,23 @@ class InstanceState:
     def read_key(self, name: str = "secrets.yaml") -> str | None:
         return read_key_file(self.path(name))
 
+    def new_log(self, owner: tuple[int, int] | None) -> None:
+        """An empty server.log, for the server's user alone; the one before becomes server.log.1."""
+        path = self.path("server.log")
+        if os.path.exists(path):
+            os.replace(path, path + ".1")
+        self.write_text("server.log", "", 0o600, owner)
+
+    def read_log(self, cursor: int | None) -> tuple[str, int]:
+        """What server.log has beyond C(cursor), and the new cursor."""
+        try:
+            with open(self.path("server.log"), "rb") as file:
+                file.seek(cursor or 0)
+                text = file.read()
+        except OSError:
+            return "", cursor or 0
+        return text.decode("utf-8", "replace"), (cursor or 0) + len(text)
+
     def history(self) -> list[dict[str, Any]]:
         """Oldest first. A line that can't be read is left out: no history is worth a failed deploy."""
         try:

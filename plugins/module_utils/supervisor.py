@@ -65,8 +65,6 @@ class ProcessSupervisor:
     it; C(exit.json) is written by the keeper in the moment of death.
     """
 
-    log_source = "server.log"
-
     def __init__(self, state: InstanceState) -> None:
         self.state = state
         self.instance = state.directory
@@ -99,8 +97,7 @@ class ProcessSupervisor:
         self.state.prepare()
         for name in ("process.json", "exit.json"):
             self.state.remove(name)
-        if os.path.exists(self.log_path):
-            os.replace(self.log_path, self.log_path + ".1")
+        self.state.new_log(account_ids(run_plan.get("user")))
         environment = {
             key: value for key, value in os.environ.items() if key in ("HOME", "LANG", "PATH", "TMPDIR", "TZ")
         }
@@ -125,13 +122,12 @@ class ProcessSupervisor:
             null = os.open(os.devnull, os.O_RDWR)
             for stream in (0, 1, 2):
                 os.dup2(null, stream)
-            log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            log = os.open(self.log_path, os.O_WRONLY | os.O_APPEND)
             owner: dict[str, Any] = {}
             if run_plan.get("user") and os.geteuid() == 0:
                 account = pwd.getpwnam(run_plan["user"])
                 groups = [group.gr_gid for group in grp.getgrall() if account.pw_name in group.gr_mem]
                 owner = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": groups}
-                os.fchown(log, account.pw_uid, account.pw_gid)
             # The server shares no descriptor with us but the three, and has a session of its own.
             server = subprocess.Popen(
                 run_plan["argv"],
@@ -193,13 +189,7 @@ class ProcessSupervisor:
 
     def log(self, cursor: int | None) -> tuple[str, int]:
         """What the server printed since C(cursor), and the new cursor."""
-        try:
-            with open(self.log_path, "rb") as file:
-                file.seek(cursor or 0)
-                text = file.read()
-        except OSError:
-            return "", cursor or 0
-        return text.decode("utf-8", "replace"), (cursor or 0) + len(text)
+        return self.state.read_log(cursor)
 
     def settle(self) -> None:
         """The launch is over: nothing to change, this supervisor never restarts."""
@@ -211,8 +201,6 @@ class ProcessSupervisor:
 
 class SystemdSupervisor:
     """A unit per instance. While a launch is watched, a drop-in in /run holds restarts back."""
-
-    log_source = "journal"
 
     def __init__(self, state: InstanceState, command_timeout: float) -> None:
         self.state = state
@@ -288,6 +276,8 @@ class SystemdSupervisor:
         self._systemctl("daemon-reload")
         self._systemctl("enable", self.unit)
         self._systemctl("reset-failed", self.unit, check=False)
+        if run_plan.get("log_file"):
+            self.state.new_log(account_ids(run_plan.get("user")))
         self._systemctl("start", self.unit)
 
     def stop(self, timeout: float) -> tuple[bool, list[int]]:
@@ -300,8 +290,11 @@ class SystemdSupervisor:
         _refuse_survivors(survivors)
         return active or bool(left), killed
 
-    def log(self, cursor: str | None) -> tuple[str, str | None]:
-        """The journal of this invocation since C(cursor)."""
+    def log(self, cursor: Any) -> tuple[str, Any]:
+        """What the server printed since C(cursor): to the journal of this invocation, or to its file."""
+        stored = self.state.read("plan.json")
+        if stored and stored["plan"]["run"].get("log_file"):
+            return self.state.read_log(cursor)
         invocation = self._show().get("InvocationID")
         if not invocation:
             return "", cursor
@@ -345,6 +338,12 @@ def supervisor_for(kind: str, state: InstanceState, command_timeout: float) -> S
     if kind == "systemd":
         return SystemdSupervisor(state, command_timeout)
     return ProcessSupervisor(state)
+
+
+def run_of(plan: dict[str, Any]) -> dict[str, Any]:
+    """What a supervisor starts for the plan: its run, with the fingerprint in the environment of every process."""
+    run_plan: dict[str, Any] = plan["run"]
+    return {**run_plan, "env": {**run_plan["env"], procfs.FINGERPRINT_MARK: plan["fingerprint"]}}
 
 
 def account_ids(user: str | None) -> tuple[int, int] | None:

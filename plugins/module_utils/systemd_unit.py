@@ -39,7 +39,9 @@ def render(instance: str, run: dict[str, Any], state_directory: str, stop_timeou
     """The unit for C(run), the part of the plan that says what to start.
 
     Hardened as far as CUDA bears it: no PrivateDevices (hides /dev/nvidia*), no MemoryDenyWriteExecute
-    (LLVM's JIT dies), no PrivateTmp or RemoveIPC (NCCL and CUDA share memory in /dev/shm). A clean stop of
+    (LLVM's JIT dies), no RemoveIPC (NCCL and CUDA share memory in /dev/shm), no DevicePolicy (its filter has kept
+    CUDA from devices that came later). NCCL lists interfaces by AF_NETLINK; torch hands memory between processes by
+    pidfd_getfd and process_vm_readv; a call that is refused fails, it does not kill. A clean stop of
     SGLang up to 0.5.18 ends in SIGKILL to itself, hence SuccessExitStatus.
     """
     lines = [
@@ -57,6 +59,7 @@ def render(instance: str, run: dict[str, Any], state_directory: str, stop_timeou
         *[f"Environment={quote(f'{key}={value}', command_line=False)}" for key, value in sorted(run["env"].items())],
         f"WorkingDirectory={state_directory.replace('%', '%%')}",
         *([f"User={run['user']}"] if run.get("user") else []),
+        *([f"StandardOutput=append:{run['log_file'].replace('%', '%%')}"] if run.get("log_file") else []),
         "KillMode=control-group",
         "KillSignal=SIGTERM",
         f"TimeoutStopSec={stop_timeout:g}",
@@ -71,6 +74,7 @@ def render(instance: str, run: dict[str, Any], state_directory: str, stop_timeou
         "NoNewPrivileges=yes",
         "ProtectSystem=full",
         "ProtectKernelModules=yes",
+        "ProtectKernelTunables=yes",
         "ProtectKernelLogs=yes",
         "ProtectControlGroups=yes",
         "ProtectClock=yes",
@@ -78,7 +82,11 @@ def render(instance: str, run: dict[str, Any], state_directory: str, stop_timeou
         "RestrictSUIDSGID=yes",
         "RestrictRealtime=yes",
         "LockPersonality=yes",
+        "RestrictNamespaces=yes",
+        "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
         "SystemCallArchitectures=native",
+        "SystemCallFilter=@system-service process_vm_readv process_vm_writev pidfd_open pidfd_getfd kcmp",
+        "SystemCallErrorNumber=EPERM",
         "CapabilityBoundingSet=",
         "UMask=0077",
         "",

@@ -254,7 +254,14 @@ def _plan(
     key = d.api_key.get_secret_value() if d.api_key is not None else None
     if key is not None:
         argv += ["--config", f"{directory}/secrets.yaml"]
-    run = {"argv": argv, "env": environment, "user": d.sglang_user, "supervisor": d.sglang_supervisor}
+    run = {
+        "argv": argv,
+        "env": environment,
+        "user": d.sglang_user,
+        "supervisor": d.sglang_supervisor,
+        # SGLang prints all its arguments, the key too; the journal is read by more people than may know it.
+        "log_file": f"{directory}/server.log" if key is not None or d.sglang_supervisor == "process" else None,
+    }
     reach = "127.0.0.1" if d.host in ("0.0.0.0", "") else "::1" if d.host == "::" else d.host
     return {
         "instance": d.sglang_instance,

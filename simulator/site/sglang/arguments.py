@@ -31,7 +31,7 @@ TYPES = {"int": int, "human_readable_int": int, "float": float}
 
 
 def host_of_this_environment() -> Host:
-    return Host(Path(sys.prefix).parent)
+    return Host(Path(sys.prefix).resolve().parent)
 
 
 def parse(words: list[str]) -> argparse.Namespace:
