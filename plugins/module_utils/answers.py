@@ -25,7 +25,7 @@ from ansible_collections.blackwell.sglang.plugins.module_utils.questions import 
 MAX_RUN, MAX_DRAWN_RUN = 16, 160
 DRAWING = frozenset("-=_*#~.| \t\n\u2500\u2550\u2588")
 # One character making up more than this share of an answer of MIN_SHARE_LENGTH characters or more.
-MAX_SHARE, MIN_SHARE_LENGTH = 0.6, 24
+MAX_SHARE, MIN_SHARE_LENGTH = 0.75, 24
 # A text of MIN_LOOP_LENGTH characters or more that deflates below this ratio repeats itself.
 MAX_DEFLATE, MIN_LOOP_LENGTH = 0.12, 240
 # Letters of scripts that the question has nothing to do with, as a share of an answer with so many letters or more.
@@ -53,7 +53,7 @@ class Finding:
     detail: str
 
 
-def _longest_run(text: str) -> tuple[str, int]:
+def longest_run(text: str) -> tuple[str, int]:
     best, count = ("", 0), 0
     for position, char in enumerate(text):
         count = count + 1 if position and text[position - 1] == char else 1
@@ -74,10 +74,14 @@ def _falling(text: str) -> str:
     return best_piece
 
 
+def deflate_ratio(text: str) -> float:
+    return len(zlib.compress(text.encode())) / len(text.encode())
+
+
 def garbage(text: str) -> list[Finding]:
     """What makes the text no language at all; nothing if it might be an answer."""
     found = []
-    char, count = _longest_run(text)
+    char, count = longest_run(text)
     if count >= (MAX_DRAWN_RUN if char in DRAWING else MAX_RUN):
         found.append(Finding("garbage", f"{char!r} {count} times in a row"))
     text = _RULE.sub(r"\1\1\1", text)
@@ -97,7 +101,7 @@ def garbage(text: str) -> list[Finding]:
         found.append(Finding("garbage", f"the reserved token {reserved.group(0)!r} in the answer"))
     if _COUNTING.match(text) or _WORD_LOOP.search(text.strip()):
         found.append(Finding("garbage", f"a loop: {text.strip()[-48:]!r}"))
-    elif len(text) >= MIN_LOOP_LENGTH and len(zlib.compress(text.encode())) / len(text.encode()) < MAX_DEFLATE:
+    elif len(text) >= MIN_LOOP_LENGTH and deflate_ratio(text) < MAX_DEFLATE:
         found.append(Finding("garbage", f"the answer repeats itself: {text.strip()[-48:]!r}"))
     return found
 
