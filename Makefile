@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 SIM    ?= sim1
 
-.PHONY: deploy sim test unit integration lint sanity build catalogue clean
+.PHONY: deploy sim test unit integration faults bench test-hosts lint sanity build catalogue clean
 
 deploy: $(VENV)/.deploy sim  ## environment, and the main job on the simulated host
 	PATH="$(CURDIR)/$(BIN):$$PATH" ansible-playbook playbooks/deploy.yml
@@ -20,6 +20,15 @@ unit: $(VENV)/.test
 
 integration: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 --dist loadgroup tests/integration
+
+faults: $(VENV)/.test  ## the fault matrix: every fault caused, at a first deploy and over a good server
+	$(BIN)/python -m tests.faults $(FAULTS)
+
+bench: $(VENV)/.test  ## what is claimed about speed, as ratios
+	$(BIN)/python -m benchmarks
+
+test-hosts: $(VENV)/.hosts  ## Molecule's scenarios on real hosts in containers; needs root
+	PATH="$(CURDIR)/$(BIN):$$PATH" extensions/molecule/run $(SCENARIOS)
 
 lint: $(VENV)/.lint  ## ruff, mypy, ansible-lint, yamllint
 	$(BIN)/ruff check .
@@ -46,6 +55,10 @@ $(VENV)/.deploy: pyproject.toml constraints.txt | $(VENV)/bin/pip
 
 $(VENV)/.test: $(VENV)/.deploy
 	$(BIN)/pip install -q -c constraints.txt ".[test]"
+	touch $@
+
+$(VENV)/.hosts: $(VENV)/.test
+	$(BIN)/pip install -q -c constraints.txt ".[test,hosts]"
 	touch $@
 
 $(VENV)/.lint: $(VENV)/.test
