@@ -111,14 +111,16 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "torch_build_lacks_sm",
         0,
-        r"failed with error code no kernel image|CUDA_ERROR_NO_BINARY_FOR_GPU|is not compatible with the current PyTorch installation",
+        r"failed with error code no kernel image|CUDA_ERROR_NO_BINARY_FOR_GPU"
+        r"|is not compatible with the current PyTorch installation",
         "The installed torch or kernel build lacks this GPU's architecture: SM120 needs builds for CUDA 12.8 or newer.",
         "vllm issue 30855; sglang issue 12178",
     ),
     _rule(
         "smem_overflow",
         0,
-        r"out of resource: shared memory|overflow SMEM|uses too much shared data|set the allowed dynamic shared memory size",
+        r"out of resource: shared memory|overflow SMEM|uses too much shared data"
+        r"|set the allowed dynamic shared memory size",
         "The kernel wants more shared memory than SM120's 99 KiB: choose another moe_backend or attention_backend.",
         "sglang issues 8513, 5995; flashinfer issue 2786",
     ),
@@ -161,35 +163,42 @@ RULES: tuple[Rule, ...] = (
         "weights_mismatch",
         0,
         r"Tried to load weights of size|size mismatch for|not found in params_dict|SafetensorError|The size of tensor a \(\d+\) must match"
-        r"|KeyError: '(model|layers|lm_head)\.[\w.]+(weight|bias|scale)\w*'|incomplete metadata, file not fully covered",
+        r"|KeyError: '(model|layers|lm_head)\.[\w.]+(weight|bias|scale)\w*'"
+        r"|incomplete metadata, file not fully covered",
         "The checkpoint does not fit or is damaged: compare its files with their source, and sglang_version with the model's needs.",
         "rtx6kpro common-issues; sglang 0.5.23 on CPU",
     ),
     _rule(
         "hub_auth",
         0,
-        r"401 Client Error|403 Client Error|HfHubHTTPError: 40[13]|Cannot access gated repo|GatedRepoError|couldn't connect to '?https?://huggingface|offline mode is enabled",
+        r"401 Client Error|403 Client Error|HfHubHTTPError: 40[13]|Cannot access gated repo|GatedRepoError"
+        r"|couldn't connect to '?https?://huggingface|offline mode is enabled",
         "Set model_path to a local folder, or give the service a hub token and network.",
         "sglang 0.5.23 on CPU, hub id while offline",
     ),
     _rule(
         "unknown_model",
         0,
-        r"Cannot find model module|is not a registered model|architecture not supported|does not recognize this architecture|Model architectures .* are not supported",
+        r"Cannot find model module|is not a registered model|architecture not supported"
+        r"|does not recognize this architecture|Model architectures .* are not supported",
         "This SGLang does not know the model's architecture: Qwen3.5 needs 0.5.9 or newer.",
         "sglang 0.5.23 on CPU",
     ),
     _rule(
         "bad_config",
         0,
-        r"config file at '.*' is not a valid JSON|Cannot find any of \[.*quant|Unrecognized model in .*model_type|Unrecognized configuration class|does not appear to have a file named config\.json",
+        r"config file at '.*' is not a valid JSON|Cannot find any of \[.*quant"
+        r"|Unrecognized model in .*model_type|Unrecognized configuration class"
+        r"|does not appear to have a file named config\.json",
         "config.json in model_path is missing or damaged: fetch it again.",
         "sglang 0.5.23 on CPU",
     ),
     _rule(
         "bad_tokenizer",
         1,
-        r"json\.decoder\.JSONDecodeError: (?!Unterminated)|Tokenizer class \w+ does not exist|data did not match any variant|Can't load tokenizer|index is out of bounds for dimension with size 0|Couldn't instantiate the backend tokenizer",
+        r"json\.decoder\.JSONDecodeError: (?!Unterminated)|Tokenizer class \w+ does not exist"
+        r"|data did not match any variant|Can't load tokenizer"
+        r"|index is out of bounds for dimension with size 0|Couldn't instantiate the backend tokenizer",
         "The tokenizer's files in model_path are missing or damaged: fetch them again.",
         "sglang 0.5.23 on CPU",
     ),
@@ -205,7 +214,8 @@ RULES: tuple[Rule, ...] = (
         0,
         r"No such file or directory: '(ninja|nvcc|g\+\+|gcc|c\+\+)'|Ninja build failed|ninja: build stopped"
         r"|CUDA_HOME (environment variable )?(is not set|is unset)|Could not find CUDA|requires CUDA >= 12\.\d|nvcc fatal"
-        r"|Could not find nvcc|Failed to find C compiler|PTXAS error|is not defined for option 'gpu-name'|fatal error: Python\.h|No supported CUDA architectures found for major versions \[12\]",
+        r"|Could not find nvcc|Failed to find C compiler|PTXAS error|is not defined for option 'gpu-name'"
+        r"|fatal error: Python\.h|No supported CUDA architectures found for major versions \[12\]",
         "Kernels are compiled at start: put nvcc 12.9 or newer, ninja and g++ on the service's PATH with sglang_env.",
         "fak issue 923; flashinfer issue 1166",
     ),
@@ -255,7 +265,8 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "illegal_access",
         1,
-        r"illegal memory access|CUDA_ERROR_ILLEGAL_ADDRESS|misaligned address|cudaErrorIllegalInstruction|illegal instruction was encountered",
+        r"illegal memory access|CUDA_ERROR_ILLEGAL_ADDRESS|misaligned address|cudaErrorIllegalInstruction"
+        r"|illegal instruction was encountered",
         "A kernel is broken on this GPU: choose another moe_backend, gemm_backend or attention_backend.",
         "rtx6kpro common-issues; vllm pull 38423",
     ),
@@ -269,14 +280,16 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "cuda_oom",
         1,
-        r"CUDA out of memory|Triton Error \[CUDA\]: out of memory|CUDA_ERROR_OUT_OF_MEMORY|OutOfMemoryError|cudaErrorMemoryAllocation",
+        r"CUDA out of memory|Triton Error \[CUDA\]: out of memory|CUDA_ERROR_OUT_OF_MEMORY|OutOfMemoryError"
+        r"|cudaErrorMemoryAllocation",
         "The GPU is full: lower mem_fraction_static or context_length, and check that nothing else holds it.",
         "vllm issue 15598",
     ),
     _rule(
         "host_oom_kill",
         1,
-        r"killed by the OOM killer|DefaultCPUAllocator: can't allocate|Out of memory: Killed process|oom-kill|exit(ed with)? code:? -9|^Killed$",
+        r"killed by the OOM killer|DefaultCPUAllocator: can't allocate|Out of memory: Killed process|oom-kill"
+        r"|exit(ed with)? code:? -9|^Killed$",
         "The host ran out of memory while loading, or the weights were doubled by a shuffle: free host memory, or choose another moe_backend.",
         "llama.cpp issue 20509; campaign row flashinfer_trtllm",
     ),

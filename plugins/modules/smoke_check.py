@@ -140,7 +140,7 @@ def main():
             "min_right": {"type": "float", "default": 0.9},
             "max_invalid": {"type": "float", "default": 0.02},
             "max_ttft_p99": {"type": "float"},
-            "min_tokens_per_second": {"type": "float"},
+            "min_tokens_per_second": {"type": "float", "no_log": False},
             "timeout": {"type": "float", "default": 600.0},
         },
         mutually_exclusive=[("api_key", "api_key_file")],
