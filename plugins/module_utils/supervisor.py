@@ -318,6 +318,10 @@ class SystemdSupervisor:
         """The launch is over: from now on systemd restarts a server that dies."""
         if os.path.exists(self._hold_path):
             os.unlink(self._hold_path)
+            try:
+                os.rmdir(os.path.dirname(self._hold_path))
+            except OSError:
+                pass  # somebody else's drop-ins are in it
             self._systemctl("daemon-reload")
 
     def remove(self) -> bool:

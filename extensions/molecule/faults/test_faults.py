@@ -177,8 +177,8 @@ def test_a_server_that_dies_at_night_is_restarted_and_a_crash_loop_ends():
 
 
 def test_a_full_disk_when_state_is_written():
-    on_host("sudo systemctl stop sglang-default; sudo cp -a /var/lib/sglang /root/kept")
-    on_host("sudo mount -t tmpfs -o size=64k tmpfs /var/lib/sglang && sudo cp -a /root/kept/. /var/lib/sglang/")
+    on_host("sudo systemctl stop sglang-default; sudo rm -rf /root/kept; sudo cp -a /var/lib/sglang /root/kept")
+    on_host("sudo mount -t tmpfs -o size=1m tmpfs /var/lib/sglang && sudo cp -a /root/kept/. /var/lib/sglang/")
     on_host("sudo sh -c 'cat /dev/zero > /var/lib/sglang/filler'", check=False)
     try:
         status, text, _changed = deploy("context_length=8192")
