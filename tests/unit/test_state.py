@@ -11,7 +11,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from ansible_collections.blackwell.sglang.plugins.module_utils.state import InstanceState, StateError
+from ansible_collections.blackwell.sglang.plugins.module_utils.state import MAX_HISTORY, InstanceState, StateError
 
 
 def test_written_whole_and_read_back(tmp_path):
@@ -52,3 +52,24 @@ def test_a_failed_write_keeps_the_old_file(tmp_path, monkeypatch):
     monkeypatch.undo()
     assert state.read("plan.json")["old"] is True
     assert sorted(os.listdir(state.directory)) == ["plan.json"]
+
+
+def test_history_keeps_its_last_lines_and_survives_garbage(tmp_path):
+    state = InstanceState(str(tmp_path), "default")
+    for number in range(MAX_HISTORY + 5):
+        state.note({"event": "ready", "at": number})
+    assert len(state.history()) == MAX_HISTORY and state.history()[-1]["at"] == MAX_HISTORY + 4
+    with open(state.path("history.jsonl"), "a", encoding="utf-8") as file:
+        file.write("{half a li")
+    state.note({"event": "failed", "at": 0})
+    assert state.history()[-1]["event"] == "failed"
+
+
+def test_a_key_is_read_back_whatever_is_in_it(tmp_path):
+    state = InstanceState(str(tmp_path), "default")
+    for key in ("plain-key-0123456789", 'quo"te: # \\ {{ x }}', "umläut-0123456789"):
+        state.write_key(key)
+        assert state.read_key() == key
+        assert os.stat(state.path("secrets.yaml")).st_mode & 0o777 == 0o600
+    state.write_key(None)
+    assert state.read_key() is None
