@@ -37,12 +37,13 @@ LOAD_SECONDS = 4.0
 USUAL = [
     {
         "hosts": "localhost",
+        "connection": "local",
         "gather_facts": False,
         "tasks": [
             {
                 "ansible.builtin.uri": {"url": "http://127.0.0.1:{{ port_asked }}/ready"},
                 "register": "asked",
-                "until": "asked.status == 200",
+                "until": "asked.status | default(0) == 200",
                 "retries": 3,
                 "delay": 10,
             }
