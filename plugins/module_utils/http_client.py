@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
@@ -63,74 +64,105 @@ class HttpClient:
             raise ValueError(f"{url!r} is no http:// or https:// address")
         self._host, self._port, self._prefix = parts.hostname, parts.port, parts.path
         self._tls = ssl.create_default_context(cafile=ca_file) if parts.scheme == "https" else None
-        self._headers = {"Accept-Encoding": "identity", "Connection": "close"}
+        self._headers = {"Accept-Encoding": "identity"}
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
+        # Connections kept alive and not in use; append() and pop() of a list are safe between threads
+        self._idle: list[http.client.HTTPConnection] = []
 
     def request(
         self, method: str, path: str, payload: Any = None, timeout: float = 10.0, limit: int = MAX_BYTES
     ) -> Response:
         """One request, one whole answer; :class:`HttpError` if there is none."""
         began = time.monotonic()
-        try:
-            sock, response = self._open(method, path, payload, timeout)
-            with sock, response:
-                body = b"".join(self._chunks(sock, response, began + timeout, limit))
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise self._explain(error, timeout) from error
+        with self._exchange(method, path, payload, began + timeout, timeout) as (sock, response):
+            body = b"".join(self._chunks(sock, response, began + timeout, limit))
         return Response(response.status, body, time.monotonic() - began)
 
     def stream(self, path: str, payload: Any, timeout: float = 60.0) -> Iterator[tuple[float, str]]:
         """POST and yield (seconds since the request, data) of each server-sent event, C([DONE]) included."""
         began = time.monotonic()
+        with self._exchange("POST", path, payload, began + timeout, timeout) as (sock, response):
+            chunks = self._chunks(sock, response, began + timeout, MAX_BYTES)
+            if response.status != 200:
+                raise HttpError("status", f"HTTP {response.status}: {b''.join(chunks)[:200]!r}")
+            pending = b""
+            for chunk in chunks:
+                pending += chunk
+                while b"\n" in pending:
+                    line, _sep, pending = pending.partition(b"\n")
+                    if line.startswith(b"data:"):
+                        yield time.monotonic() - began, line[5:].strip().decode("utf-8", "replace")
+
+    @contextlib.contextmanager
+    def _exchange(
+        self, method: str, path: str, payload: Any, deadline: float, timeout: float
+    ) -> Iterator[tuple[socket.socket, http.client.HTTPResponse]]:
+        """Send, and give the answer to be read. Its connection is kept if it was read to the end."""
+        connection, response = None, None
         try:
-            sock, response = self._open("POST", path, payload, timeout)
-            with sock, response:
-                chunks = self._chunks(sock, response, began + timeout, MAX_BYTES)
-                if response.status != 200:
-                    raise HttpError("status", f"HTTP {response.status}: {b''.join(chunks)[:200]!r}")
-                pending = b""
-                for chunk in chunks:
-                    pending += chunk
-                    while b"\n" in pending:
-                        line, _sep, pending = pending.partition(b"\n")
-                        if line.startswith(b"data:"):
-                            yield time.monotonic() - began, line[5:].strip().decode("utf-8", "replace")
+            connection, sock, response = self._open(method, path, payload, deadline)
+            yield sock, response
+            if connection.sock is sock and (response.isclosed() or response.length == 0):
+                self._idle.append(connection)
+                connection = None
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise self._explain(error, timeout) from error
+        finally:
+            if response is not None:
+                response.close()
+            if connection is not None:
+                connection.close()
 
     def _open(
-        self, method: str, path: str, payload: Any, timeout: float
-    ) -> tuple[socket.socket, http.client.HTTPResponse]:
-        if self._tls is not None:
-            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                self._host, self._port, timeout=timeout, context=self._tls
-            )
-        else:
-            connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout)
+        self, method: str, path: str, payload: Any, deadline: float
+    ) -> tuple[http.client.HTTPConnection, socket.socket, http.client.HTTPResponse]:
         headers, body = dict(self._headers), None
         if payload is not None:
             body = json.dumps(payload).encode()
             headers["Content-Type"] = "application/json"
+        while True:
+            connection, kept = self._connection()
+            try:
+                connection.timeout = self._left(deadline)
+                if connection.sock is None:
+                    connection.connect()
+                # getresponse() takes the socket away from the connection when the server will close it
+                sock = connection.sock
+                sock.settimeout(self._left(deadline))
+                connection.request(method, self._prefix + path, body=body, headers=headers)
+                return connection, sock, connection.getresponse()
+            except (ConnectionError, http.client.BadStatusLine):
+                connection.close()
+                if not kept:  # a server may close an idle connection at any time: that is no answer, ask again
+                    raise
+            except BaseException:
+                connection.close()
+                raise
+
+    def _connection(self) -> tuple[http.client.HTTPConnection, bool]:
+        """A connection, and whether it was used before."""
         try:
-            connection.connect()
-            # getresponse() takes the socket away from the connection when the server will close it
-            sock = connection.sock
-            connection.request(method, self._prefix + path, body=body, headers=headers)
-            return sock, connection.getresponse()
-        except BaseException:
-            connection.close()
-            raise
+            return self._idle.pop(), True
+        except IndexError:
+            pass
+        if self._tls is not None:
+            return http.client.HTTPSConnection(self._host, self._port, context=self._tls), False
+        return http.client.HTTPConnection(self._host, self._port), False
+
+    def _left(self, deadline: float) -> float:
+        """Seconds that the next step may take."""
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise HttpError("timeout", f"{self.url} did not finish its answer in time")
+        return left
 
     def _chunks(
         self, sock: socket.socket, response: http.client.HTTPResponse, deadline: float, limit: int
     ) -> Iterator[bytes]:
         total = 0
         while True:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise HttpError("timeout", f"{self.url} did not finish its answer in time")
-            sock.settimeout(left)
+            sock.settimeout(self._left(deadline))
             chunk = response.read1(65536)
             if not chunk:
                 if response.length:  # read1() ends quietly where a counted body is cut short

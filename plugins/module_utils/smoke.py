@@ -113,7 +113,7 @@ def _streamed(client: HttpClient, payload: dict[str, Any], timeout: float, answe
     for seconds, data in client.stream("/v1/chat/completions", payload, timeout):
         if data == "[DONE]":
             done = True
-            break
+            continue  # the end of the body follows: read to it, the connection serves the next question
         event = parse_json(data)
         if not isinstance(event, dict) or "error" in event:
             raise HttpError("broken", f"an error in the stream: {json.dumps(event)[:200]}")

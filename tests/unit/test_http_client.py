@@ -110,6 +110,47 @@ def test_a_stream_comes_event_by_event_and_its_end_is_seen():
         assert [data for _seconds, data in client.stream("/", {})] == ["one", "[DONE]"]
 
 
+@contextmanager
+def kept_alive(answers_each: int):
+    """A server that closes each connection after so many answers, without a word. Yields (client, connections)."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    connections = []
+
+    def serve():
+        while True:
+            try:
+                connection, _address = listener.accept()
+            except OSError:
+                return
+            connections.append(connection)
+            with connection:
+                for _answer in range(answers_each):
+                    if not connection.recv(65536):
+                        break
+                    connection.sendall(HEAD + b"content-length: 2\r\n\r\n{}")
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield HttpClient(f"http://127.0.0.1:{listener.getsockname()[1]}"), connections
+    finally:
+        listener.close()
+
+
+def test_a_connection_is_kept_alive():
+    with kept_alive(answers_each=10) as (client, connections):
+        for _request in range(5):
+            assert client.request("POST", "/", {"x": 1}).json() == {}
+        assert len(connections) == 1
+
+
+def test_a_kept_connection_that_the_server_closed_is_no_error():
+    with kept_alive(answers_each=1) as (client, connections):
+        for _request in range(3):
+            assert client.request("GET", "/").json() == {}
+            time.sleep(0.05)
+        assert len(connections) == 3
+
+
 @pytest.mark.parametrize("url", ["ftp://x", "x", "http://", ""])
 def test_no_address(url):
     with pytest.raises(ValueError, match="http"):
