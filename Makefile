@@ -3,11 +3,18 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 SIM    ?= sim1
+# Where the real SGLang is installed, 1.8 GB; kept between clones
+REAL   ?= $(HOME)/.cache/blackwell-sglang
+export REAL
 
-.PHONY: deploy sim test unit integration faults bench test-hosts lint sanity build catalogue clean
+.PHONY: deploy deploy-real sim test unit integration faults bench test-hosts test-real lint sanity build catalogue clean
 
 deploy: $(VENV)/.deploy sim  ## environment, and the main job on the simulated host
 	PATH="$(CURDIR)/$(BIN):$$PATH" ansible-playbook playbooks/deploy.yml
+
+deploy-real: $(VENV)/.deploy $(REAL)/.installed  ## the same job with the real SGLang, on this machine's CPU
+	$(BIN)/python -m simulator create .sim/cpu1
+	PATH="$(CURDIR)/$(BIN):$$PATH" ansible-playbook -i inventories/cpu playbooks/deploy.yml
 
 sim: $(VENV)/.deploy  ## the simulated host's folder
 	$(BIN)/python -m simulator create $(addprefix .sim/,$(SIM))
@@ -29,6 +36,9 @@ bench: $(VENV)/.test  ## what is claimed about speed, as ratios
 
 test-hosts: $(VENV)/.hosts  ## Molecule's scenarios on real hosts in containers; needs root
 	PATH="$(CURDIR)/$(BIN):$$PATH" extensions/molecule/run $(SCENARIOS)
+
+test-real: $(VENV)/.test $(REAL)/.installed  ## against the real SGLang and its router
+	$(BIN)/python -m pytest tests/real
 
 lint: $(VENV)/.lint  ## ruff, mypy, ansible-lint, yamllint
 	$(BIN)/ruff check .
@@ -63,6 +73,10 @@ $(VENV)/.hosts: $(VENV)/.test
 
 $(VENV)/.lint: $(VENV)/.test
 	$(BIN)/pip install -q -c constraints.txt ".[test,lint]"
+	touch $@
+
+$(REAL)/.installed: $(wildcard tests/real/server/* tests/real/server/site/*)
+	tests/real/server/install "$(REAL)"
 	touch $@
 
 clean:  ## everything that was made, but for the servers that run
