@@ -131,11 +131,16 @@ class Lab:
     def fault(self, host: str = "sim1", **faults) -> None:
         (self.root / host / "faults.json").write_text(json.dumps(faults))
 
-    def ask(self, path: str, host: str = "sim1", key: str | None = None):
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        request = urllib.request.Request(f"http://127.0.0.1:{self.ports[host]}{path}", headers=headers)
-        with urllib.request.urlopen(request, timeout=10) as response:
-            return json.load(response)
+    def ask(self, path: str, host: str = "sim1", key: str | None = None, body: dict | None = None):
+        return json.loads("\n".join(self.lines(path, host, key, body)))
+
+    def lines(self, path: str, host: str = "sim1", key: str | None = None, body: dict | None = None) -> list[str]:
+        """The lines of the answer to a GET, or to a POST of C(body), by a client that is not the product's."""
+        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{self.ports[host]}{path}", data, headers)
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return [line.decode().rstrip("\n") for line in response]
 
     def pids(self, host: str = "sim1") -> list[int]:
         """Living processes that have a device file of the host open: an observer of our own, not the product's."""

@@ -44,6 +44,7 @@ PROTECTED_NAMES = frozenset(
 SGLANG_TITLE = re.compile(
     r"sglang::|sglang\.launch_server|sglang\.data_parallel|sglang\.srt|sgl_diffusion::|sglang serve"
 )
+OTHER_UNIT = re.compile(r"/sglang-[^/]+\.service")
 _DEVICE_NUMBER = re.compile(r"nvidia(\d+)$")
 
 
@@ -98,7 +99,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Owner:
-    """What makes a process the instance's: its mark in the environment or its unit in the control group."""
+    """What makes a process the instance's: its mark, the folder it runs in, or its unit in the control group."""
 
     instance: str
     unit: str = ""
@@ -110,9 +111,14 @@ class Owner:
             return SELF
         if process.comm in PROTECTED_NAMES:
             return PROTECTED
-        if process.instance == self.instance or (self.unit and f"/{self.unit}" in process.cgroup):
+        if process.belongs_to(self.instance) or (self.unit and f"/{self.unit}" in process.cgroup):
             return OWN
-        if process.instance is None and process.container == own_container and SGLANG_TITLE.search(process.cmdline):
+        of_another = (
+            process.instance is not None
+            or os.path.dirname(process.cwd) == os.path.dirname(self.instance)
+            or OTHER_UNIT.search(process.cgroup)
+        )
+        if not of_another and process.container == own_container and SGLANG_TITLE.search(process.cmdline):
             return STRAY
         return FOREIGN
 

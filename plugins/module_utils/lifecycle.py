@@ -21,6 +21,8 @@ from ansible_collections.blackwell.sglang.plugins.module_utils.supervisor import
 # Seconds that a run may let pass between two calls before its lock opens, beside what it told us to expect.
 BETWEEN_CALLS = 60.0
 CLEANING = 300.0
+# A server that was ready and does not answer may be busy: it gets as long as SGLang's own health check (20 s).
+PATIENCE = 20.0
 
 
 class Failed(Exception):
@@ -60,7 +62,11 @@ class Lifecycle:
         """Keep other runs out, and see whether the plan's own server is there and may go on."""
         if not self.check_mode:
             self.lock.take(CLEANING)
+        gives_up_at = time.monotonic() + (0 if self.check_mode else PATIENCE)
         seen = look(self.state, self.server, self.plan)
+        while seen["lost"] and time.monotonic() < gives_up_at:
+            time.sleep(1)
+            seen = look(self.state, self.server, self.plan)
         return {"phase": "claimed", "keep": seen["as_planned"] or seen["resumable"]}
 
     def start(

@@ -19,15 +19,17 @@ from dataclasses import dataclass
 
 # What the launcher puts into its server's environment: <state_dir>/<instance>, and the plan's fingerprint.
 # Every child inherits them, so they name the owner of a process whose parent is gone and whose title is
-# plain "python".
+# plain "python". A child that has given itself a title has written it over its environment, as setproctitle
+# does: its parent names its owner then, and the folder that it runs in, which is <state_dir>/<instance>.
 INSTANCE_MARK = "BLACKWELL_SGLANG_INSTANCE"
 FINGERPRINT_MARK = "BLACKWELL_SGLANG_FINGERPRINT"
+TITLED = "sglang::"
 _CONTAINER = re.compile(r"(?:(?:docker|libpod|crio|containerd|lxc)[-./:]|machine-|nspawn@)([0-9A-Za-z_.-]{3,64})")
 
 
 @dataclass(frozen=True)
 class Process:
-    """One process as /proc tells it. C(instance) and C(fingerprint) are the launcher's marks, if it has them."""
+    """One process as /proc tells it. C(instance) and C(fingerprint) are the launcher's marks, its own or its parent's."""
 
     pid: int
     ppid: int
@@ -40,8 +42,14 @@ class Process:
     comm: str = ""
     cmdline: str = ""
     cgroup: str = ""
+    cwd: str = ""
     instance: str | None = None
     fingerprint: str | None = None
+
+    def belongs_to(self, instance: str) -> bool:
+        if self.instance is None and self.cmdline.startswith(TITLED):
+            return self.cwd == instance
+        return self.instance == instance
 
     @property
     def user(self) -> str:
@@ -112,14 +120,23 @@ def read_process(pid: int, proc: str = "/proc") -> Process | None:
         except OSError:
             extra[name] = ""
     environment = dict(item.partition("=")[::2] for item in extra["environ"].split("\0"))
+    marks = environment.get(INSTANCE_MARK), environment.get(FINGERPRINT_MARK)
+    if marks[0] is None and extra["cmdline"].startswith(TITLED) and stat.ppid > 1:
+        parent = read_process(stat.ppid, proc)
+        marks = (parent.instance, parent.fingerprint) if parent is not None else marks
+    try:
+        cwd = os.readlink(f"{base}/cwd")
+    except OSError:
+        cwd = ""
     return Process(
         **{
             **stat.__dict__,
             "uid": uid,
             "cmdline": extra["cmdline"].replace("\0", " ").strip(),
             "cgroup": extra["cgroup"],
-            "instance": environment.get(INSTANCE_MARK),
-            "fingerprint": environment.get(FINGERPRINT_MARK),
+            "cwd": cwd,
+            "instance": marks[0],
+            "fingerprint": marks[1],
         }
     )
 
@@ -129,18 +146,18 @@ def pids(proc: str = "/proc") -> list[int]:
 
 
 def processes_of(instance: str, proc: str = "/proc") -> list[Process]:
-    """Every living process that carries the mark of C(instance)."""
+    """Every living process of C(instance): those with its mark, and those whose title has covered it."""
     wanted = f"{INSTANCE_MARK}={instance}".encode()
     found = []
     for pid in pids(proc):
         try:
-            with open(f"{proc}/{pid}/environ", "rb") as file:
-                if wanted not in file.read().split(b"\0"):
+            with open(f"{proc}/{pid}/environ", "rb") as environ, open(f"{proc}/{pid}/cmdline", "rb") as cmdline:
+                if wanted not in environ.read().split(b"\0") and not cmdline.read().startswith(TITLED.encode()):
                     continue
         except OSError:
             continue
         process = read_process(pid, proc)
-        if process is not None and process.alive and process.instance == instance:
+        if process is not None and process.alive and process.belongs_to(instance):
             found.append(process)
     return found
 

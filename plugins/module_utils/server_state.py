@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from ansible_collections.blackwell.sglang.plugins.module_utils import procfs
@@ -58,10 +59,18 @@ def look(state: InstanceState, server: Supervisor, plan: dict[str, Any] | None) 
         promoted = known is not None and known["plan"]["fingerprint"] == plan["fingerprint"]
         serving = result["phase"] == SERVING
         result["as_planned"] = serving and result["runs_plan"] and promoted and not result["files_changed"]
+        # One that was ready and answers no more is busy or broken; it is not starting.
+        result["lost"] = result["runs_plan"] and not serving and _was_ready(state, result["seconds"])
         # An interrupted run left the plan's own server starting, or serving but not yet judged.
-        young = running is not None and result["seconds"] < plan["settings"]["launch_timeout"]
+        young = running is not None and result["seconds"] < plan["settings"]["launch_timeout"] and not result["lost"]
         result["resumable"] = result["runs_plan"] and not result["as_planned"] and (serving or young)
     return result
+
+
+def _was_ready(state: InstanceState, age: float) -> bool:
+    """Was the process, C(age) seconds old, seen ready before?"""
+    started = time.time() - age
+    return any(entry["event"] == "ready" and entry["at"] >= started for entry in state.history())
 
 
 def _summary(plan: dict[str, Any], at: float) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import sys
 import time
 
 import pytest
-from ansible_collections.blackwell.sglang.plugins.module_utils import procfs
+from ansible_collections.blackwell.sglang.plugins.module_utils import gpu_state, procfs
 
 
 def spawn(code: str, **env: str) -> subprocess.Popen:
@@ -67,6 +67,45 @@ def test_marks_and_devices_of_a_real_process(tmp_path):
     finally:
         process.kill()
         process.wait()
+
+
+TITLED = """
+import ctypes, os, sys, time
+os.chdir(sys.argv[1])
+fields = open("/proc/self/stat").read().rpartition(")")[2].split()
+begin, end = int(fields[45]), int(fields[48])
+if os.fork() == 0:
+    ctypes.memmove(begin, b"sglang::scheduler".ljust(end - begin, b"\\0"), end - begin)
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+os._exit(0) if sys.argv[2] == "orphan" else time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("kind", ["orphan", "child"])
+def test_a_title_that_covers_the_marks_hides_no_process(tmp_path, kind):
+    """As setproctitle does it: the environment in /proc is blank then."""
+    instance = str(tmp_path / "a")
+    (tmp_path / "a").mkdir()
+    parent = subprocess.Popen(
+        [sys.executable, "-c", TITLED, instance, kind],
+        env={**os.environ, procfs.INSTANCE_MARK: instance}, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    child = procfs.read_process(int(parent.stdout.readline()))
+    try:
+        if kind == "orphan":
+            parent.wait()
+            child = procfs.read_process(child.pid)
+        assert child.cmdline == "sglang::scheduler" and (child.instance == instance) == (kind == "child")
+        assert child.pid in [found.pid for found in procfs.processes_of(instance)]
+        assert procfs.processes_of(str(tmp_path / "b")) == []
+        other = gpu_state.Owner(str(tmp_path / "b"))
+        assert other.role_of(child, set(), None) == gpu_state.FOREIGN
+        assert gpu_state.Owner(instance).role_of(child, set(), None) == gpu_state.OWN
+    finally:
+        os.kill(child.pid, signal.SIGKILL)
+        parent.kill()
+        parent.wait()
 
 
 def test_sigterm_ends_the_willing_and_sigkill_the_stubborn():

@@ -33,12 +33,12 @@ def log(text: str, rank: str = "") -> None:
 
 
 def set_title(title: str) -> None:
-    """Overwrite the argument area of this process, as setproctitle does, and its kernel name."""
+    """Overwrite the argument area of this process and the environment behind it, as setproctitle does, and its kernel name."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_NAME, title[:15].encode(), 0, 0, 0)
     with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
         fields = file.read().rpartition(")")[2].split()
-    begin, end = int(fields[45]), int(fields[46])
+    begin, end = int(fields[45]), int(fields[48])
     room = end - begin
     ctypes.memmove(begin, title.encode()[: room - 1].ljust(room, b"\0"), room)
 

@@ -33,7 +33,9 @@ def tokenizer():
         special_tokens=[PAD, "<|im_start|>", END],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )
-    trained.train_from_iterator([QUESTION, "the quick brown fox jumps over the lazy dog, user and assistant"] * 50, trainer)
+    trained.train_from_iterator(
+        [QUESTION, "the quick brown fox jumps over the lazy dog, user and assistant"] * 50, trainer
+    )
     made = PreTrainedTokenizerFast(tokenizer_object=trained, eos_token=END, pad_token=PAD)
     made.chat_template = TEMPLATE
     return made
@@ -61,7 +63,9 @@ def model(words):
 
 def teach(pupil, words):
     """Until it gives the answer by itself."""
-    asked = words.apply_chat_template([{"role": "user", "content": QUESTION}], add_generation_prompt=True, tokenize=False)
+    asked = words.apply_chat_template(
+        [{"role": "user", "content": QUESTION}], add_generation_prompt=True, tokenize=False
+    )
     prompt, answer = words(asked).input_ids, words(ANSWER + END).input_ids
     tokens = torch.tensor([prompt + answer])
     optimizer = torch.optim.AdamW(pupil.parameters(), lr=1e-2)
