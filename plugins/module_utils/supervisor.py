@@ -76,6 +76,7 @@ class ProcessSupervisor:
             process = procfs.read_process(known["pid"])
             if process is not None and process.alive and process.start_ticks == known["start_ticks"]:
                 return Status(process)
+            self._await_keeper(known["keeper"])  # between the death and the line about it
         ended = self.state.read("exit.json")
         if known is None or ended is None or ended["pid"] != known["pid"]:
             return Status(None)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
@@ -34,6 +35,21 @@ SPOILT = {
     "bad_tokenizer": lambda folder: (folder / "tokenizer.json").write_text("{"),
     "bad_config": lambda folder: (folder / "config.json").write_text("{"),
 }
+
+
+class Another(BaseHTTPRequestHandler):
+    """A server that says yes to everything, as another SGLang would to a warm-up."""
+
+    def do_GET(self):  # noqa: N802
+        self.rfile.read(int(self.headers.get("content-length") or 0))
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    do_POST = do_GET  # noqa: N815
+
+    def log_message(self, *_words):
+        """Not a word."""
 
 
 def failed(lab, expected, *words):
@@ -62,8 +78,10 @@ def test_a_context_longer_than_the_models(bare):
 
 def test_a_port_that_another_holds(bare):
     """It is tried only after the whole load, and the ready line is printed all the same."""
-    with socket.create_server(("127.0.0.1", bare.ports["cpu1"])):
+    with HTTPServer(("127.0.0.1", bare.ports["cpu1"]), Another) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
         failed(bare, "port_in_use")
+        other.shutdown()
 
 
 def test_a_launcher_that_is_killed_while_it_starts_leaves_orphans_that_the_next_run_ends(bare):

@@ -88,6 +88,9 @@ class Handler(BaseHTTPRequestHandler):
             return self.send(200, self.model_info())
         if path in ("/server_info", "/get_server_info"):
             return self.send(200, self.server_info())
+        if path == "/v1/loads":
+            load = {"dp_rank": 0, "num_running_reqs": look_alike.in_flight, "num_waiting_reqs": 0}
+            return self.send(200, {"loads": [load]})
         if path == "/v1/models":
             return self.send(200, {"object": "list", "data": [self.model_card()]})
         if path.startswith("/v1/models/"):

@@ -168,6 +168,12 @@ class Server:
         log(f"server_args={json.dumps(vars(self.args))}")
         self.host.spare_others(sys.argv)
         stage("arguments", self.host)
+        if not os.path.exists(self.args.model_path) and self.args.model_path.count("/") != 1:
+            log(
+                "OSError: Repo id must be in the form 'repo_name' or 'namespace/repo_name': "
+                f"'{self.args.model_path}'. Use `repo_type` argument if needed."
+            )
+            sys.exit(1)
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         gpus = [int(word) for word in visible.split(",")] if visible else list(range(self.host.config["gpus"]))
         self._devices = self.host.open_devices(gpus[:1])

@@ -94,7 +94,7 @@ class _TorchVision:
             cls.library = torch.library.Library("torchvision", "DEF")
             for operator in ("nms", "qnms"):
                 cls.library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        return None
+        return
 
 
 sys.meta_path.insert(0, _TorchVision)
