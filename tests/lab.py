@@ -59,6 +59,19 @@ def free_port() -> int:
             continue
 
 
+def module(inventory: Path, host: str, name: str, **arguments) -> dict:
+    """One module of the collection on one host; what it returned."""
+    done = subprocess.run(
+        [
+            str(Path(sys.executable).parent / "ansible"), "-i", str(inventory), host,
+            "-m", f"blackwell.sglang.{name}", "-a", json.dumps(arguments),
+        ],
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=300,
+        env={**os.environ, "ANSIBLE_LOAD_CALLBACK_PLUGINS": "1", "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.oneline"},
+    )  # fmt: skip
+    return json.loads(done.stdout.partition(" => ")[2])
+
+
 class Lab:
     """An inventory of simulated hosts in a folder of its own."""
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -87,16 +85,3 @@ def bare(tmp_path):
 def checkpoint(tmp_path):
     """A copy of the checkpoint, to be spoilt."""
     return Path(shutil.copytree(REAL / "models" / "knows-one", tmp_path / "checkpoint"))
-
-
-def ansible(lab: Lab, module: str, **arguments) -> dict:
-    """One module on the lab's host; what it returned."""
-    done = subprocess.run(
-        [
-            str(Path(sys.executable).parent / "ansible"), "-i", str(lab.inventory), "cpu1",
-            "-m", f"blackwell.sglang.{module}", "-a", json.dumps(arguments),
-        ],
-        cwd=REPOSITORY, capture_output=True, text=True, timeout=300,
-        env=lab.env({"ANSIBLE_LOAD_CALLBACK_PLUGINS": "1", "ANSIBLE_STDOUT_CALLBACK": "ansible.builtin.oneline"}),
-    )  # fmt: skip
-    return json.loads(done.stdout.partition(" => ")[2])

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.real.conftest import KEY, REAL, ansible
+from tests.lab import module
+from tests.real.conftest import KEY, REAL
 
 QUESTION = "What is 17 + 25? Answer with the number only."
 
@@ -36,7 +37,9 @@ def test_it_serves_and_the_second_run_changes_nothing(real):
 
 def test_the_key_is_out_of_sight(real):
     run = real.run("deploy.yml", "-vvv", "--diff")
-    info = ansible(real, "sglang_info", state_dir=f"{real.root}/cpu1/state", supervisor="process", history=20)
+    info = module(
+        real.inventory, "cpu1", "sglang_info", state_dir=f"{real.root}/cpu1/state", supervisor="process", history=20
+    )
     assert KEY not in run.out and KEY not in real.first.out and KEY not in str(info)
     for pid, title in real.of_the_instance().items():
         assert KEY not in title
@@ -54,8 +57,8 @@ def test_the_key_is_out_of_sight(real):
 
 def test_nonsense_is_called_nonsense_and_not_an_error(real):
     """It knows one answer; every other is made of the words that it was trained with."""
-    judged = ansible(
-        real, "smoke_check", level="standard", concurrency=16, rounds=2, url=f"http://127.0.0.1:{real.ports['cpu1']}",
+    judged = module(
+        real.inventory, "cpu1", "smoke_check", level="standard", concurrency=16, rounds=2, url=f"http://127.0.0.1:{real.ports['cpu1']}",
         model="tiny", api_key_file=f"{real.root}/cpu1/state/default/secrets.yaml",
     )  # fmt: skip
     assert judged["verdict"] in ("wrong", "garbage"), judged
