@@ -92,8 +92,10 @@ class Lab:
 
     def write_inventory(self, **variables) -> None:
         self.extra.update(variables)
-        members = {host: self.host_vars(host) for host in self.hosts}
-        self.inventory.write_text(yaml.safe_dump({"gpu_hosts": {"hosts": members}}))
+        self.inventory.write_text(yaml.safe_dump(self.groups()))
+
+    def groups(self) -> dict:
+        return {"gpu_hosts": {"hosts": {host: self.host_vars(host) for host in self.hosts}}}
 
     def host_vars(self, host: str) -> dict:
         root = self.root / host
@@ -107,7 +109,7 @@ class Lab:
             "sglang_state_dir": f"{root}/state",
             "model_path": f"{root}/model",
             "served_model_name": "qwen3.5",
-            "port": self.ports[host],
+            "sglang_port": self.ports[host],
             "launch_timeout": 60,
             "stall_timeout": 20,
             "stop_timeout": 5,
@@ -121,7 +123,7 @@ class Lab:
 
     def run(self, playbook: str, *words: str, env: dict[str, str] | None = None, cwd: Path = REPOSITORY) -> Run:
         done = subprocess.run(
-            self.command(playbook, *words), cwd=cwd, capture_output=True, text=True, timeout=180, env=self.env(env)
+            self.command(playbook, *words), cwd=cwd, capture_output=True, text=True, timeout=400, env=self.env(env)
         )
         return Run(done.returncode, done.stdout + done.stderr)
 

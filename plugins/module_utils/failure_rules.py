@@ -206,7 +206,7 @@ RULES: tuple[Rule, ...] = (
         "port_in_use",
         0,
         r"address already in use|port_base is used by a process already|port_base at \d+ is not available",
-        "Another process has the port: set port to a free one, or stop that process.",
+        "Another process has the port: set sglang_port to a free one, or stop that process.",
         "sglang 0.5.23 on CPU; sglang issue 31645",
     ),
     _rule(

@@ -97,16 +97,17 @@ class Lifecycle:
         return self._watch(diff, None, last_progress, watch_seconds)
 
     def _key(self) -> str | None:
-        """The key that was given; for the known good, the key that it was promoted with."""
+        """The key that was given; for a known good, the key that it was promoted with."""
         if not self.plan["server"]["api_key_file"]:
             return None
         if self.api_key:
             return self.api_key
-        known = self.state.read("known_good.json")
-        if known is not None and known["plan"]["fingerprint"] == self.plan["fingerprint"]:
-            key = self.state.read_key("known_good.secrets.yaml")
-            if key:
-                return key
+        for name in ("known_good", "previous_good"):
+            known = self.state.read(f"{name}.json")
+            if known is not None and known["plan"]["fingerprint"] == self.plan["fingerprint"]:
+                key = self.state.read_key(f"{name}.secrets.yaml")
+                if key:
+                    return key
         raise Failed("The plan needs an API key, and none was given. Set api_key")
 
     def _diff(self, running: bool, before: str, after: str) -> dict[str, str]:
@@ -244,7 +245,8 @@ class Lifecycle:
         if remove:
             removed = [
                 self.server.remove(),
-                *(self.state.remove(name) for name in ("secrets.yaml", "known_good.secrets.yaml", "plan.json")),
+                *(self.state.remove(f"{name}secrets.yaml") for name in ("", "known_good.", "previous_good.")),
+                self.state.remove("plan.json"),
             ]
             self.changed = self.changed or any(removed)
             self.lock.release()
@@ -264,6 +266,9 @@ class Lifecycle:
         if not self.check_mode:
             if self.changed:
                 owner = account_ids(self.plan["run"].get("user"))
+                if known is not None:  # a rollout that stops later on goes back to it
+                    self.state.write_key(self.state.read_key("known_good.secrets.yaml"), "previous_good.secrets.yaml")
+                    self.state.write("previous_good.json", known)
                 self.state.write_key(self.state.read_key(), "known_good.secrets.yaml", owner)
                 self.state.write("known_good.json", {"plan": self.plan, "promoted_at": time.time(), "stack": stack})
             self._note("promoted")

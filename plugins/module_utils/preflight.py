@@ -157,7 +157,7 @@ def check_port(wanted: Wanted, _smi: NvidiaSmi) -> list[Row]:
             f"port {wanted.port} held by {who or 'a process that this user may not see'}",
             "free or ours",
             "SGLang binds it only after the whole load",
-            "Set port to a free one, or stop that process",
+            "Set sglang_port to a free one, or stop that process",
         )
     ]
 

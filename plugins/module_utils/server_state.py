@@ -26,7 +26,7 @@ def look(state: InstanceState, server: Supervisor, plan: dict[str, Any] | None) 
 
     The server is asked with the key that it was started with.
     """
-    stored, known = state.read("plan.json"), state.read("known_good.json")
+    stored, known, previous = (state.read(f"{name}.json") for name in ("plan", "known_good", "previous_good"))
     status = server.status()
     running = status.running
     told = plan or (stored or {}).get("plan")
@@ -35,7 +35,8 @@ def look(state: InstanceState, server: Supervisor, plan: dict[str, Any] | None) 
         "pid": None,
         "seconds": None,
         "fingerprint": None,
-        "known_good": {**_summary(known["plan"], known["promoted_at"]), "stack": known["stack"]} if known else None,
+        "known_good": _promoted(known),
+        "previous_good": _promoted(previous),
         "last_plan": _summary(stored["plan"], stored["launched_at"]) if stored else None,
         "exit_text": status.exit_text if stored and running is None else "",
         "url": told["server"]["url"] if told else None,
@@ -71,6 +72,10 @@ def _was_ready(state: InstanceState, age: float) -> bool:
     """Was the process, C(age) seconds old, seen ready before?"""
     started = time.time() - age
     return any(entry["event"] == "ready" and entry["at"] >= started for entry in state.history())
+
+
+def _promoted(known: dict[str, Any] | None) -> dict[str, Any] | None:
+    return {**_summary(known["plan"], known["promoted_at"]), "stack": known["stack"]} if known else None
 
 
 def _summary(plan: dict[str, Any], at: float) -> dict[str, Any]:

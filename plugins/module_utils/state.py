@@ -26,8 +26,9 @@ class StateError(Exception):
 class InstanceState:
     """C(<state_dir>/<instance>).
 
-    C(plan.json) what was launched; C(known_good.json) what last passed its smoke check; C(secrets.yaml) and
-    C(known_good.secrets.yaml) the keys of these; C(history.jsonl) what became of each launch.
+    C(plan.json) what was launched; C(known_good.json) what last passed its smoke check; C(previous_good.json) what did
+    before that; C(secrets.yaml), C(known_good.secrets.yaml) and C(previous_good.secrets.yaml) the keys of these;
+    C(history.jsonl) what became of each launch.
     """
 
     def __init__(self, state_dir: str, instance: str) -> None:

@@ -47,7 +47,7 @@ def render(instance: str, run: dict[str, Any], state_directory: str, stop_timeou
     lines = [
         "# Written by blackwell.sglang; a change by hand is overwritten by the next deploy.",
         "[Unit]",
-        f"Description=SGLang inference server, instance {instance}",
+        f"Description=SGLang, instance {instance}",
         "Wants=network-online.target",
         "After=network-online.target nvidia-persistenced.service",
         "StartLimitIntervalSec=3600",

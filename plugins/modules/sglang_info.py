@@ -80,6 +80,10 @@ known_good:
   description: What last passed its smoke check or null.
   returned: success
   type: dict
+previous_good:
+  description: What was known good before that or null.
+  returned: success
+  type: dict
 last_plan:
   description: What was last launched or null.
   returned: success

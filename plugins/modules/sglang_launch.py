@@ -32,7 +32,7 @@ options:
   api_key:
     description:
       - Key that clients must send. Written to a file that only the server's user can read.
-      - For a plan that is the known good one, the key that it was promoted with is used if none is given.
+      - For a plan that is known good, or was before, the key that it was promoted with is used if none is given.
     type: str
   stack:
     description: Versions that were found on the host, by part. Recorded with V(promoted).

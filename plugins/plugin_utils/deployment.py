@@ -141,8 +141,8 @@ class Deployment(BaseModel):
     speculative_num_draft_tokens: OptInt = Field(None, ge=1, description="Draft tokens a verification")
 
     # The server
-    host: str = Field("127.0.0.1", min_length=1, description="Address to listen on")
-    port: int = Field(30000, ge=1, le=65535, description="Port to listen on")
+    sglang_host: str = Field("127.0.0.1", min_length=1, description="Address to listen on")
+    sglang_port: int = Field(30000, ge=1, le=65535, description="Port to listen on")
     api_key: OptSecret = Field(
         None,
         min_length=16,

@@ -28,8 +28,8 @@ from ansible_collections.blackwell.sglang.plugins.plugin_utils.deployment import
 FLAGS: t.Mapping[str, str] = {
     "effective_model_path": "--model-path",
     "effective_served_name": "--served-model-name",
-    "host": "--host",
-    "port": "--port",
+    "sglang_host": "--host",
+    "sglang_port": "--port",
     "quantization": "--quantization",
     "moe_backend": "--moe-runner-backend",
     "gemm_backend": "--fp4-gemm-backend",
@@ -136,9 +136,9 @@ def make(
         problems += [complaint] if complaint else []
         if verdict.kind == "conditional" and not complaint:
             warnings.append(f"this combination is known good only under conditions: {verdict.because}")
-    if deployment.host in ("0.0.0.0", "::") and deployment.api_key is None:
+    if deployment.sglang_host in ("0.0.0.0", "::") and deployment.api_key is None:
         warnings.append(
-            f"host {deployment.host} lets everyone who reaches port {deployment.port} use the server: set api_key"
+            f"sglang_host {deployment.sglang_host} lets everyone who reaches port {deployment.sglang_port} use the server: set api_key"
         )
     if deployment.sglang_env.get("SGLANG_SANITIZE_NAN_LOGITS", "0") not in ("0", "", "false"):
         warnings.append(
@@ -262,14 +262,14 @@ def _plan(
         # SGLang prints all its arguments, the key too; the journal is read by more people than may know it.
         "log_file": f"{directory}/server.log" if key is not None or d.sglang_supervisor == "process" else None,
     }
-    reach = "127.0.0.1" if d.host in ("0.0.0.0", "") else "::1" if d.host == "::" else d.host
+    reach = "127.0.0.1" if d.sglang_host in ("0.0.0.0", "") else "::1" if d.sglang_host == "::" else d.sglang_host
     return {
         "instance": d.sglang_instance,
         "fingerprint": _fingerprint(run, key),
         "run": run,
         "server": {
-            "url": f"http://[{reach}]:{d.port}" if ":" in reach else f"http://{reach}:{d.port}",
-            "port": d.port,
+            "url": f"http://[{reach}]:{d.sglang_port}" if ":" in reach else f"http://{reach}:{d.sglang_port}",
+            "port": d.sglang_port,
             "model": d.effective_served_name,
             "api_key_file": f"{directory}/secrets.yaml" if key is not None else None,
         },

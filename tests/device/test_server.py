@@ -74,7 +74,7 @@ def served(tmp_path_factory):
         sglang_extra_args=["--sampling-backend", "pytorch", "--grammar-backend", "none"],
         smoke_level="quick",
         stop_timeout=30,
-        port=free_port(),
+        sglang_port=free_port(),
     )
     made.first = play(made, "playbooks/deploy.yml")  # type: ignore[attr-defined]
     yield made

@@ -55,7 +55,7 @@ TWELVE_FAULTS = """
 moe_backend: flashinfer_cutlas
 gemm_backend: [a]
 tp_size: eight
-port: 70000
+sglang_port: 70000
 mem_fraction_static: 1.5
 served_model_name: "a:b"
 gpu_arch: sm12

@@ -27,7 +27,7 @@ class RealLab(Lab):
         shutil.copytree(REPOSITORY / "inventories" / "cpu" / "group_vars", root / "group_vars")
 
     def host_vars(self, host: str) -> dict:
-        return {"sim_dir": str(self.root / host), "port": self.ports[host], "stop_timeout": 10, **self.extra}
+        return {"sim_dir": str(self.root / host), "sglang_port": self.ports[host], "stop_timeout": 10, **self.extra}
 
     def play(self, name: str, *words: str):
         """A play that lies beside the tests."""

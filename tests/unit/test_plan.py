@@ -66,7 +66,7 @@ def test_twelve_faults_are_twelve_problems_and_no_secret_is_shown():
         attention_backend="tritn",
         kv_cache_dtype="fp8",
         tp_size="eight",
-        port=70000,
+        sglang_port=70000,
         mem_fraction_static=1.5,
         gpu_arch="sm999",
         sglang_supervisor="initd",
@@ -77,7 +77,7 @@ def test_twelve_faults_are_twelve_problems_and_no_secret_is_shown():
         moe_backnd="x",
     )
     names = [line.split(" = ")[0].split(":")[0] for line in found]
-    for name in ("moe_backend", "gemm_backend", "attention_backend", "kv_cache_dtype", "tp_size", "port", "mem_fraction_static",
+    for name in ("moe_backend", "gemm_backend", "attention_backend", "kv_cache_dtype", "tp_size", "sglang_port", "mem_fraction_static",
                  "gpu_arch", "sglang_supervisor", "api_key", "gpus", "sglang_extra_args", "sglang_env", "moe_backnd"):  # fmt: skip
         assert names.count(name) == 1, (name, found)
     text = "\n".join(found)
@@ -218,8 +218,8 @@ def test_a_release_without_catalogue_takes_the_nearest_older_one():
 
 
 def test_an_open_port_without_a_key_warns():
-    assert any("set api_key" in warning for warning in make(host="0.0.0.0").warnings)
-    assert make(host="0.0.0.0", api_key=KEY).warnings == []
+    assert any("set api_key" in warning for warning in make(sglang_host="0.0.0.0").warnings)
+    assert make(sglang_host="0.0.0.0", api_key=KEY).warnings == []
 
 
 @pytest.mark.parametrize("version", [version for version in catalogue.versions() if version not in ("0.5.8.post1",)])
