@@ -37,7 +37,7 @@ class ActionModule(ActionBase):
         try:
             planned = plan.make(
                 collect.values(task_vars, template),
-                given_names=names,
+                given_names=by_hand.union(names),
                 given_by_hand=by_hand,
                 ignored=collect.plain(template(task_vars.get("ignore_variables", []))),
                 evidence_dirs=directories,

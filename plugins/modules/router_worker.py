@@ -129,8 +129,8 @@ def main():
         result = (present if params["state"] == "present" else absent)(module, routers, key)
     except (GatewayError, StateError, ValueError) as error:
         module.fail_json(msg=str(error))
-    in_them, out = (", ".join(result["routers"]) + "\n", "") if result["routers"] else ("", "")
-    before, after = (out, in_them) if params["state"] == "present" else (in_them, out)
+    known_by = "".join(f"in {router}\n" for router in result["routers"])
+    before, after = ("", known_by) if params["state"] == "present" else (known_by, "")
     module.exit_json(
         changed=bool(result["routers"]),
         diff={"before": before, "after": after, "before_header": params["url"], "after_header": params["url"]},

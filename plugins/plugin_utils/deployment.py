@@ -260,6 +260,8 @@ def misspelt(names: t.Iterable[str], given_by_hand: t.Container[str], ignored: t
             continue
         by_hand = name in given_by_hand
         close = difflib.get_close_matches(name, known, n=1, cutoff=0.75 if by_hand else 0.88)
+        if by_hand and name == "port":  # SGLang's own word for it, which Ansible reserves for itself
+            close = ["sglang_port"]
         if close:
             hint = f"there is no such variable; did you mean {close[0]}?"
         elif name.startswith(("sglang_", "gpu_")):

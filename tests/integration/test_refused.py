@@ -41,6 +41,7 @@ def unreachable(tmp_path):
         ("moe_backend=auto", "-e moe_backend=flashinfer_cutlass"),
         ("gemm_backend=flashinfer_trtllm", "-e gemm_backend=flashinfer_cudnn"),
         ("moe_backnd=flashinfer_cutlass", "did you mean moe_backend?"),
+        ("port=30001", "did you mean sglang_port?"),
         ("tp_size=eight", "must be a whole number"),
     ],
 )

@@ -176,6 +176,9 @@ def test_peer_to_peer_off_is_fine_with_its_flag():
     [
         ("moe_backnd", True, True),
         ("tp_sizes", True, True),
+        ("port", True, True),
+        ("port", False, False),
+        ("env", True, False),
         ("gpu_exclusiv", False, True),
         ("sglang_verison", False, True),
         ("sglang_no_idea", False, True),
