@@ -127,6 +127,15 @@ class Deployment(BaseModel):
     dp_size: int = Field(1, ge=1, le=1024, description="Data parallel size")
     pp_size: int = Field(1, ge=1, le=1024, description="Pipeline parallel size")
     ep_size: int = Field(1, ge=1, le=1024, description="Expert parallel size")
+    sglang_nodes: StrList = Field(
+        [],
+        max_length=64,
+        description="Hosts that serve one model together, by inventory name, the first being rank 0; alone if empty",
+    )
+    inventory_hostname: str = Field("localhost", description="Ansible's own name of the host, as in sglang_nodes")
+    dist_init_addr: OptStr = Field(
+        None, pattern=r"^.+:\d{1,5}$", description="HOST:PORT at which the nodes reach the first of them"
+    )
     context_length: OptInt = Field(
         None, ge=16, le=16_777_216, description="Longest context in tokens; the model's own if not set"
     )
@@ -238,6 +247,17 @@ class Deployment(BaseModel):
     def effective_served_name(self) -> str:
         return self.served_model_name or self.model_name
 
+    @property
+    def nnodes(self) -> int:
+        return len(self.sglang_nodes) or 1
+
+    @property
+    def node_rank(self) -> int | None:
+        """Place among the nodes; None for a host that serves alone, or that is not among them."""
+        if self.nnodes == 1 or self.inventory_hostname not in self.sglang_nodes:
+            return None
+        return self.sglang_nodes.index(self.inventory_hostname)
+
 
 # Names of the roles' own knobs that are no part of a deployment.
 OTHER_VARIABLES = frozenset({"ignore_variables", "evidence_dirs"})
@@ -287,6 +307,8 @@ def _explain(error: t.Mapping[str, t.Any], given: t.Any) -> str:
         return "must be text" if not isinstance(given, bool) else "must be text: put it in quotes"
     if kind == "string_pattern_mismatch":
         return f"must match {context['pattern']}"
+    if kind == "too_long":
+        return f"must have {context['max_length']} entries or fewer"
     if kind in ("string_too_short", "too_short"):
         return (
             "must not be empty"

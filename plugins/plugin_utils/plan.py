@@ -39,6 +39,9 @@ FLAGS: t.Mapping[str, str] = {
     "dp_size": "--dp-size",
     "pp_size": "--pp-size",
     "ep_size": "--ep-size",
+    "nnodes": "--nnodes",
+    "node_rank": "--node-rank",
+    "dist_init_addr": "--dist-init-addr",
     "context_length": "--context-length",
     "mem_fraction_static": "--mem-fraction-static",
     "max_running_requests": "--max-running-requests",
@@ -51,9 +54,14 @@ FLAGS: t.Mapping[str, str] = {
     "speculative_num_draft_tokens": "--speculative-num-draft-tokens",
 }
 # Where the flag carries what a variable comes to, the variable itself.
-VARIABLES: t.Mapping[str, str] = {"effective_model_path": "model_path", "effective_served_name": "served_model_name"}
+VARIABLES: t.Mapping[str, str] = {
+    "effective_model_path": "model_path",
+    "effective_served_name": "served_model_name",
+    "nnodes": "sglang_nodes",
+    "node_rank": "sglang_nodes",
+}
 # Flags that only say what is so anyway are left out at this value.
-SILENT_AT: t.Mapping[str, t.Any] = {"dp_size": 1, "pp_size": 1, "ep_size": 1}
+SILENT_AT: t.Mapping[str, t.Any] = {"dp_size": 1, "pp_size": 1, "ep_size": 1, "nnodes": 1}
 # Key of /server_info -> variable, for reading back what really runs. Names of 0.5.9 to 0.5.23.
 READ_BACK: t.Mapping[str, str] = {
     "model_path": "effective_model_path",
@@ -77,6 +85,7 @@ OWNED_ELSEWHERE: t.Mapping[str, str] = {
     "--pipeline-parallel-size": "pp_size",
     "--expert-parallel-size": "ep_size",
     "--ep": "ep_size",
+    "--nccl-init-addr": "dist_init_addr",
 }
 
 
@@ -266,6 +275,7 @@ def _plan(
     return {
         "instance": d.sglang_instance,
         "fingerprint": _fingerprint(run, key),
+        "node": {"rank": d.node_rank or 0, "names": d.sglang_nodes or [d.inventory_hostname]},
         "run": run,
         "server": {
             "url": f"http://[{reach}]:{d.sglang_port}" if ":" in reach else f"http://{reach}:{d.sglang_port}",

@@ -47,9 +47,31 @@ def enough_gpus(d: Deployment) -> t.Iterator[Problem]:
     # With dp attention the data parallel ranks share the tensor parallel group's GPUs.
     shared = any(word in d.sglang_extra_args for word in ("--enable-dp-attention", "--attn-dp-size"))
     need = d.tp_size * d.pp_size * (1 if shared else d.dp_size)
-    if need > have:
+    if need > have * d.nnodes:
         terms = f"tp_size {d.tp_size} x dp_size {d.dp_size} x pp_size {d.pp_size}"
-        yield Problem("tp_size", d.tp_size, f"{terms} needs {need} GPUs, the instance has {have} (gpus, gpu_count)")
+        nodes = f" on each of {d.nnodes} nodes" if d.nnodes > 1 else ""
+        yield Problem(
+            "tp_size", d.tp_size, f"{terms} needs {need} GPUs, the instance has {have}{nodes} (gpus, gpu_count)"
+        )
+
+
+def nodes_together(d: Deployment) -> t.Iterator[Problem]:
+    """The splits that SGLang asserts (validation_hook.py of 0.5.23), and what makes the nodes find each other."""
+    if len(set(d.sglang_nodes)) != len(d.sglang_nodes):
+        yield Problem("sglang_nodes", d.sglang_nodes, "names a host twice")
+    if d.sglang_nodes and d.inventory_hostname not in d.sglang_nodes:
+        yield Problem("sglang_nodes", d.sglang_nodes, f"does not name this host, {d.inventory_hostname}")
+    if d.nnodes == 1:
+        return
+    if d.dist_init_addr is None:
+        message = f"must be set for several nodes: the address of {d.sglang_nodes[0]} and a free port, HOST:PORT"
+        yield Problem("dist_init_addr", None, message)
+    if d.tp_size * d.pp_size % d.nnodes:
+        message = f"tp_size {d.tp_size} x pp_size {d.pp_size} does not split over {d.nnodes} nodes"
+        yield Problem("tp_size", d.tp_size, message)
+    if d.dp_size > 1 and "--enable-dp-attention" not in d.sglang_extra_args:
+        message = "SGLang takes several nodes with data parallel only with --enable-dp-attention in sglang_extra_args"
+        yield Problem("dp_size", d.dp_size, message)
 
 
 def expert_parallel(d: Deployment) -> t.Iterator[Problem]:
@@ -141,7 +163,11 @@ def nan_not_hidden(d: Deployment) -> t.Iterator[Problem]:
 # Rule -> the variables that it reads; it is left out where one of them is wrong by itself.
 RULES: tuple[tuple[Rule, frozenset[str]], ...] = (
     (gpus_exist, frozenset({"gpus", "gpu_count"})),
-    (enough_gpus, frozenset({"gpus", "gpu_count", "tp_size", "dp_size", "pp_size", "sglang_extra_args"})),
+    (
+        enough_gpus,
+        frozenset({"gpus", "gpu_count", "tp_size", "dp_size", "pp_size", "sglang_nodes", "sglang_extra_args"}),
+    ),
+    (nodes_together, frozenset({"sglang_nodes", "dist_init_addr", "tp_size", "pp_size", "dp_size"})),
     (expert_parallel, frozenset({"ep_size", "tp_size"})),
     (nvfp4_alignment, frozenset({"tp_size", "model_name", "quantization"})),
     (context_within_model, frozenset({"context_length", "model_name"})),

@@ -24,7 +24,7 @@ HOLD = "/usr/bin/python3 -m simulator hold /srv/gpuhost"
 
 
 def on_host(command: str, check: bool = True) -> str:
-    done = subprocess.run([*SSH, command], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*SSH, command], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 or not check, f"{command}: {done.stderr}"
     return done.stdout.strip()
 
@@ -38,10 +38,27 @@ def command(playbook: str, *words: str) -> list[str]:
 def deploy(*words: str) -> tuple[int, str, int]:
     """(exit status, output with folded blanks, changed tasks)"""
     extra = [item for word in words for item in (["-e", word] if not word.startswith("-") else [word])]
-    done = subprocess.run(command("deploy.yml", *extra), capture_output=True, text=True, timeout=300, cwd=REPOSITORY)
+    done = subprocess.run(
+        command("deploy.yml", *extra),
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, cwd=REPOSITORY,
+    )  # fmt: skip
     text = re.sub(r"\s+", " ", done.stdout + done.stderr)
     changed = re.search(r"changed=(\d+)", text)
     return done.returncode, text, int(changed.group(1)) if changed else -1
+
+
+def watched(arguments: list[str], until: str, **options) -> subprocess.Popen:
+    """A command whose output was read as far as C(until). It gets pipes of its own: ssh leaves shared ones non-blocking."""
+    process = subprocess.Popen(
+        arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, cwd=REPOSITORY, **options,
+    )  # fmt: skip
+    seen = ""
+    for line in process.stdout:
+        seen += line
+        if until in line:
+            return process
+    raise AssertionError(f"ended before {until!r}: {seen[-1500:]}")
 
 
 def fault(**faults) -> None:
@@ -93,10 +110,7 @@ def test_an_orphan_with_a_title_only():
 def test_a_launcher_that_is_killed_while_it_starts():
     on_host("sudo systemctl stop sglang-default")
     fault(hang_at="weights")
-    run = subprocess.Popen(command("deploy.yml"), stdout=subprocess.PIPE, text=True, cwd=REPOSITORY)
-    for line in run.stdout:
-        if "starting, weights" in line:
-            break
+    run = watched(command("deploy.yml"), "starting, weights")
     on_host(f"sudo kill -9 {main_pid()}")
     rest = re.sub(r"\s+", " ", run.stdout.read())
     assert run.wait() != 0 and "SIGKILL" in rest, rest[-1500:]
@@ -114,12 +128,10 @@ def test_a_process_of_another_user_on_the_last_gpu():
 
 def test_a_process_in_a_container_is_named_as_one():
     name = "docker-" + "ab12" * 16 + ".scope"
-    holder = subprocess.Popen(
-        [*SSH, f"cd /opt/simulator && sudo systemd-run --quiet --scope --unit={name} {HOLD} 6 900"],
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    holder = watched(
+        [*SSH, f"cd /opt/simulator && sudo systemd-run --quiet --scope --unit={name} {HOLD} 6 900"], "holding"
+    )
     try:
-        assert holder.stdout.readline().strip() == "holding"
         status, text, _changed = deploy("context_length=8192")
         assert status != 0 and "container ab12ab12ab12" in text, text[-1500:]
     finally:
@@ -145,13 +157,7 @@ def test_a_unit_file_changed_by_hand_is_put_right_without_a_restart():
 
 def test_a_connection_that_is_cut_in_the_middle_of_a_launch():
     on_host('sudo sed -i \'s/"load_seconds": 0.3/"load_seconds": 15/\' /srv/gpuhost/config.json')
-    run = subprocess.Popen(
-        command("deploy.yml", "-e", "context_length=8192"),
-        stdout=subprocess.PIPE, text=True, cwd=REPOSITORY, start_new_session=True,
-    )  # fmt: skip
-    for line in run.stdout:
-        if "starting, weights" in line:
-            break
+    run = watched(command("deploy.yml", "-e", "context_length=8192"), "starting, weights", start_new_session=True)
     os.killpg(run.pid, signal.SIGKILL)
     subprocess.run(["pkill", "-9", "-f", "ssh .*198.18.0.11"], check=False)
     old = main_pid()

@@ -57,6 +57,9 @@ class Handler(BaseHTTPRequestHandler):
             {"object": "error", "message": message, "type": "BadRequestError", "param": None, "code": 400},
         )
 
+    def unknown(self) -> None:
+        self.send(404, {"detail": "Not Found"})
+
     def allowed(self) -> bool:
         key = self.server.look_alike.args.api_key
         if not key or self.path.split("?")[0] in OPEN_PATHS or self.headers.get("Authorization") == f"Bearer {key}":
@@ -69,6 +72,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:  # noqa: N802
         look_alike = self.server.look_alike
         path = self.path.split("?")[0]
+        if look_alike.nodes.rank > 0:
+            return self.send(200) if path in ("/health", "/health_generate", "/ping") else self.unknown()
         if not self.allowed():
             return None
         if path in ("/health", "/health_generate"):
@@ -108,12 +113,14 @@ class Handler(BaseHTTPRequestHandler):
                     }
                 },
             )
-        return self.send(404, {"detail": "Not Found"})
+        return self.unknown()
 
     def do_POST(self) -> None:  # noqa: N802
         look_alike = self.server.look_alike
         length = int(self.headers.get("content-length") or 0)
         raw = self.rfile.read(length)
+        if look_alike.nodes.rank > 0:
+            return self.unknown()
         if not self.allowed():
             return None
         try:
@@ -132,7 +139,7 @@ class Handler(BaseHTTPRequestHandler):
                 return self.chat(body, running)
             if self.path == "/generate":
                 return self.generate(body, running)
-            return self.send(404, {"detail": "Not Found"})
+            return self.unknown()
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
         finally:

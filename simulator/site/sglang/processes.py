@@ -20,6 +20,7 @@ from typing import Any
 
 from sglang import model
 from sglang.arguments import host_of_this_environment
+from sglang.nodes import Nodes
 from simulator.host import IDLE_CONTEXT_MIB, Host
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
@@ -63,8 +64,8 @@ def stage(name: str, host: Host) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def scheduler(rank: int, gpu: int | None, args: argparse.Namespace, pipe: Connection) -> None:
-    """One rank: import (parent not yet tied), open the GPU, load, then answer until told to end."""
+def scheduler(rank: int, leads: bool, gpu: int | None, args: argparse.Namespace, pipe: Connection) -> None:
+    """One rank, of which the first on a node leads: import (parent not yet tied), open the GPU, load, then answer until told to end."""
     host = host_of_this_environment()
     config = host.config
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -80,25 +81,25 @@ def scheduler(rank: int, gpu: int | None, args: argparse.Namespace, pipe: Connec
     if host.faults.get("ignore_sigterm"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        if rank == 0:
+        if leads:
             log("Init torch distributed begin.", tag)
             stage("distributed", host)
             log(f"Init torch distributed ends. elapsed={0.1 * ranks:.2f} s, mem usage=0.00 GB", tag)
             log("Load weight begin. avail mem=94.00 GB", tag)
         share = int(config["memory_mib"] * (args.mem_fraction_static or 0.85))
         for shard in range(SHARDS + 1):
-            if rank == 0:
+            if leads:
                 bar = f"Loading safetensors checkpoint shards: {100 * shard // SHARDS:3d}% Completed | {shard}/{SHARDS}"
                 print(f"\r{bar} [00:00<00:00,  1.0it/s]", file=sys.stderr, end="", flush=True)
             if gpu is not None:
                 host.allocate({gpu: max(IDLE_CONTEXT_MIB, share * shard // SHARDS)})
-            if shard == SHARDS // 2 and rank == 0:
+            if shard == SHARDS // 2 and leads:
                 stage("weights", host)
                 if model.dies_while_loading(args):
                     host.strike()
                     os.kill(os.getpid(), signal.SIGKILL)  # as the kernel's OOM killer does it
             time.sleep(config["load_seconds"] / SHARDS)
-        if rank == 0:
+        if leads:
             print(file=sys.stderr)
             log(
                 f"Load weight end. elapsed={config['load_seconds']:.2f} s, type=Qwen3_5MoeForConditionalGeneration, avail mem=20.00 GB, mem usage=70.00 GB.",
@@ -159,6 +160,7 @@ class Server:
         self.in_flight = self.rows = 0
         self.flight = threading.Condition()
         self.began = time.time()
+        self.nodes = Nodes(args)
 
     def main(self) -> None:
         print(
@@ -177,28 +179,50 @@ class Server:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         gpus = [int(word) for word in visible.split(",")] if visible else list(range(self.host.config["gpus"]))
         self._devices = self.host.open_devices(gpus[:1])
+        self.nodes.meet()
         context = multiprocessing.get_context("spawn")
-        for rank in range(self.args.tp_size * self.args.dp_size):
+        share = self.args.tp_size * self.args.dp_size // self.nodes.count
+        for index in range(share):
             ours, theirs = context.Pipe()
-            gpu = gpus[rank] if rank < len(gpus) else None
-            child = context.Process(target=scheduler, args=(rank, gpu, self.args, theirs), daemon=False)
+            gpu = gpus[index] if index < len(gpus) else None
+            rank = self.nodes.rank * share + index
+            child = context.Process(target=scheduler, args=(rank, index == 0, gpu, self.args, theirs), daemon=False)
             child.start()
             theirs.close()
             self.children[f"scheduler_{rank}"] = child
             self.pipes.append(ours)
+        if self.nodes.rank > 0:
+            self._follow()
         ours, theirs = context.Pipe()
         child = context.Process(target=detokenizer, args=(theirs,), daemon=False)
         child.start()
         theirs.close()
         self.children["detokenizer"] = child
         self._detokenizer = ours
-        self._wait_until_loaded()
+        self._wait_until_loaded([*self.pipes, self._detokenizer])
         threading.Thread(target=self._watch_children, daemon=True).start()
         stage("http", self.host)
         self._serve()
 
-    def _wait_until_loaded(self) -> None:
-        waiting = [*self.pipes, self._detokenizer]
+    def _follow(self) -> None:
+        """A node that is not the first: its ranks, and a server that knows only its health. It ends when the first does."""
+        from sglang import http_server
+
+        self._wait_until_loaded(list(self.pipes))
+        threading.Thread(target=self._watch_children, daemon=True).start()
+        warning = "waiting for the rank-0 ShutdownReq broadcast to stop the schedulers."
+        signal.signal(
+            signal.SIGTERM,
+            lambda number, frame: log(f"SIGTERM received on node_rank {self.nodes.rank}; {warning}"),
+        )
+        server = http_server.bind(self)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.nodes.wait_for_end()
+        self.status = "Stopping"
+        self.end_children()
+        sys.exit(0)
+
+    def _wait_until_loaded(self, waiting: list[Connection]) -> None:
         while waiting:
             ready = wait([*waiting, *(child.sentinel for child in self.children.values())])
             for item in ready:
@@ -271,6 +295,7 @@ class Server:
         threading.Thread(target=self._warm_up, daemon=True).start()
         server.serve_forever(poll_interval=0.05)
         server.server_close()
+        self.nodes.end()
         self.end_children()
         for child in self.children.values():
             child.join()
@@ -298,6 +323,9 @@ class Server:
         if not self.asking.acquire(timeout=timeout):
             return False
         try:
+            if not self.nodes.complete():
+                time.sleep(timeout)
+                return False
             pipe = self.pipes[0]
             while pipe.poll(0):
                 pipe.recv()
