@@ -243,3 +243,39 @@ def test_values_with_odd_characters_stay_what_they_are():
 
 def test_every_variable_is_described():
     assert all(field.description for field in Deployment.model_fields.values())
+
+
+PAIR = {
+    "sglang_nodes": "gpu1,gpu2",
+    "dist_init_addr": "10.0.0.11:20000",
+    "tp_size": 16,
+    "backend_policy": "any",
+    "model_name": "acme/large",
+}
+
+
+def test_nodes_get_their_rank_and_where_to_meet():
+    words = argv(**PAIR, inventory_hostname="gpu2")
+    for flag, value in {"--nnodes": "2", "--node-rank": "1", "--dist-init-addr": "10.0.0.11:20000"}.items():
+        assert words[words.index(flag) + 1] == value
+    first = make(**PAIR, inventory_hostname="gpu1").plan
+    assert first["node"] == {"rank": 0, "names": ["gpu1", "gpu2"]} and "--node-rank" in first["run"]["argv"]
+    alone = make(inventory_hostname="gpu1").plan
+    assert alone["node"] == {"rank": 0, "names": ["gpu1"]} and "--nnodes" not in alone["run"]["argv"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"inventory_hostname": "gpu3"}, "does not name this host, gpu3"),
+        ({"sglang_nodes": "gpu1,gpu1"}, "names a host twice"),
+        ({"dist_init_addr": ""}, "the address of gpu1 and a free port"),
+        ({"dist_init_addr": "10.0.0.11"}, "must match"),
+        ({"tp_size": 15}, "does not split over 2 nodes"),
+        ({"tp_size": 32}, "the instance has 8 on each of 2 nodes"),
+        ({"dp_size": 2, "tp_size": 8}, "only with --enable-dp-attention"),
+        ({"sglang_extra_args": "--node-rank 0"}, "is set with the variable sglang_nodes"),
+    ],
+)
+def test_nodes_that_could_not_serve_together(wrong, said):
+    assert any(said in line for line in problems(**{**PAIR, "inventory_hostname": "gpu1", **wrong}))
