@@ -38,7 +38,10 @@ def this_run() -> str:
 
 
 def is_dead(run: str) -> bool:
-    """Is it a run of this controller whose process is gone? Of another controller's runs nothing is known."""
+    """Is it a run of this controller whose process is gone, or waits as a zombie for whoever started it to look?
+
+    Of another controller's runs nothing is known.
+    """
     pid, _on, host = run.removeprefix("pid ").partition(" on ")
     if host != socket.gethostname() or not pid.isdigit():
         return False
@@ -47,8 +50,11 @@ def is_dead(run: str) -> bool:
     except ProcessLookupError:
         return True
     except PermissionError:
-        pass
-    return False
+        return False
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return False
 
 
 class Peers:

@@ -261,6 +261,8 @@ class Deployment(BaseModel):
 
 # Names of the roles' own knobs that are no part of a deployment.
 OTHER_VARIABLES = frozenset({"ignore_variables", "evidence_dirs"})
+# Roles with variables of their own, which resemble those of a deployment.
+OTHER_ROLES = ("sweep_", "rollout_", "router_")
 
 
 def known_names() -> list[str]:
@@ -276,7 +278,7 @@ def misspelt(names: t.Iterable[str], given_by_hand: t.Container[str], ignored: t
     known = known_names()
     found = []
     for name in sorted(set(names)):
-        if name in known or name in ignored:
+        if name in known or name in ignored or name.startswith(OTHER_ROLES):
             continue
         by_hand = name in given_by_hand
         close = difflib.get_close_matches(name, known, n=1, cutoff=0.75 if by_hand else 0.88)
@@ -292,7 +294,7 @@ def misspelt(names: t.Iterable[str], given_by_hand: t.Container[str], ignored: t
     return found
 
 
-def _explain(error: t.Mapping[str, t.Any], given: t.Any) -> str:
+def explain(error: t.Mapping[str, t.Any], given: t.Any) -> str:
     """pydantic's error in the words of someone who types variables."""
     kind, context = error["type"], error.get("ctx") or {}
     if kind == "literal_error":
@@ -343,7 +345,7 @@ def validate(values: t.Mapping[str, t.Any]) -> tuple[Deployment, list[Problem], 
             name = str(error["loc"][0])
             shown = None if name in SECRET_VARIABLES else values.get(name)
             where = "".join(f"[{part!r}]" for part in error["loc"][1:])
-            problems.append(Problem(name + where, shown, _explain(t.cast("t.Mapping[str, t.Any]", error), shown)))
+            problems.append(Problem(name + where, shown, explain(t.cast("t.Mapping[str, t.Any]", error), shown)))
             wrong.add(name)
         return (
             Deployment(**{key: value for key, value in values.items() if key not in wrong}),

@@ -288,6 +288,7 @@ def _plan(
         "backends": {
             name: getattr(d, name) for name in ("moe_backend", "gemm_backend", "attention_backend", "kv_cache_dtype")
         },
+        "combination": {name: getattr(combination_of(d), name) for name in evidence.DIMENSIONS},
         "stack": dict(stack),
         "evidence": {
             "verdict": verdict.kind,
