@@ -7,7 +7,7 @@ SIM    ?= sim1
 REAL   ?= $(HOME)/.cache/blackwell-sglang
 export REAL
 
-.PHONY: deploy deploy-real sim test unit integration faults bench test-hosts test-real lint sanity build catalogue clean
+.PHONY: deploy deploy-real sim sweep evidence test unit integration faults bench test-hosts test-real lint sanity build catalogue clean
 
 deploy: $(VENV)/.deploy sim  ## environment, and the main job on the simulated host
 	PATH="$(CURDIR)/$(BIN):$$PATH" ansible-playbook playbooks/deploy.yml
@@ -15,6 +15,12 @@ deploy: $(VENV)/.deploy sim  ## environment, and the main job on the simulated h
 deploy-real: $(VENV)/.deploy $(REAL)/.installed  ## the same job with the real SGLang, on this machine's CPU
 	$(BIN)/python -m simulator create .sim/cpu1
 	PATH="$(CURDIR)/$(BIN):$$PATH" ansible-playbook -i inventories/cpu playbooks/deploy.yml
+
+sweep: $(VENV)/.deploy sim  ## every combination of backends on the simulated host; reports in reports/
+	PATH="$(CURDIR)/$(BIN):$$PATH" ansible-playbook playbooks/sweep.yml
+
+evidence: $(VENV)/.deploy  ## take a sweep's reviewed results over: make evidence FROM=reports/sweep-.../evidence/sweep.yml
+	$(BIN)/python -m tools.evidence $(FROM)
 
 sim: $(VENV)/.deploy  ## the simulated host's folder
 	$(BIN)/python -m simulator create $(addprefix .sim/,$(SIM))
@@ -60,19 +66,19 @@ $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV) || { echo "python3-venv is missing: apt-get install python3-venv" >&2; exit 1; }
 
 $(VENV)/.deploy: pyproject.toml constraints.txt | $(VENV)/bin/pip
-	$(BIN)/pip install -q -c constraints.txt .
+	$(BIN)/pip install -q -c constraints.txt -e .
 	touch $@
 
 $(VENV)/.test: $(VENV)/.deploy
-	$(BIN)/pip install -q -c constraints.txt ".[test]"
+	$(BIN)/pip install -q -c constraints.txt -e ".[test]"
 	touch $@
 
 $(VENV)/.hosts: $(VENV)/.test
-	$(BIN)/pip install -q -c constraints.txt ".[test,hosts]"
+	$(BIN)/pip install -q -c constraints.txt -e ".[test,hosts]"
 	touch $@
 
 $(VENV)/.lint: $(VENV)/.test
-	$(BIN)/pip install -q -c constraints.txt ".[test,lint]"
+	$(BIN)/pip install -q -c constraints.txt -e ".[test,lint]"
 	touch $@
 
 $(REAL)/.installed: $(wildcard tests/real/server/* tests/real/server/site/*)

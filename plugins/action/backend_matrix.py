@@ -28,7 +28,7 @@ class ActionModule(ActionBase):
         from ansible_collections.blackwell.sglang.plugins.plugin_utils import collect, evidence, matrix
 
         template = self._templar.template
-        directories = collect.plain(template(task_vars.get("evidence_dirs", [])))
+        directories = collect.evidence_dirs(task_vars, template)
         try:
             entries = evidence.load([Path(directory) for directory in directories])
         except evidence.EvidenceError as error:

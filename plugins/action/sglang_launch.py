@@ -23,6 +23,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ansible import constants
+from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 
 # Longest wait for another run, in seconds. Its lock opens by itself if it does nothing for a minute or two.
@@ -111,6 +112,8 @@ class ActionModule(ActionBase):
     ) -> dict[str, t.Any]:
         changed, first_diff, told, gives_up_at = False, None, "", time.monotonic() + WAIT
         while True:
+            if this_run() != arguments["run"]:
+                raise AnsibleError("The run that started this has ended")
             result: dict[str, t.Any] = self._execute_module(
                 module_name="blackwell.sglang.sglang_launch", module_args=arguments, task_vars=task_vars
             )

@@ -33,7 +33,7 @@ class ActionModule(ActionBase):
         template = self._templar.template
         names = [name for name in task_vars if not name.startswith("ansible_") and name not in get_reserved_names()]
         by_hand = set(load_extra_vars(self._loader)) if context.CLIARGS.get("extra_vars") else set()
-        directories = collect.plain(template(task_vars.get("evidence_dirs", [])))
+        directories = collect.evidence_dirs(task_vars, template)
         try:
             planned = plan.make(
                 collect.values(task_vars, template),

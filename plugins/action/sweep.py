@@ -37,7 +37,7 @@ class ActionModule(ActionBase):
         self.host = task_vars["inventory_hostname"]
         template = self._templar.template
         self.values = collect.values(task_vars, template)
-        self.directories = collect.plain(template(task_vars.get("evidence_dirs", [])))
+        self.directories = collect.evidence_dirs(task_vars, template)
         given = {
             name: collect.plain(template(task_vars[name])) for name in sweep.Sweep.model_fields if name in task_vars
         }
@@ -74,6 +74,8 @@ class ActionModule(ActionBase):
         done = self._done()
         left = [changes for changes in self.listed if self._key(changes) not in done]
         budget = self.settings.sweep_budget
+        if budget == 0:
+            left = []
         return {
             "changed": False,
             "plan": base.plan,

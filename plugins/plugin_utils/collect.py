@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.blackwell.sglang.plugins.plugin_utils.deployment import Deployment
+from ansible_collections.blackwell.sglang.plugins.plugin_utils.deployment import Deployment, listing
 
 
 def plain(value: t.Any) -> t.Any:
@@ -26,6 +26,11 @@ def plain(value: t.Any) -> t.Any:
 def values(task_vars: t.Mapping[str, t.Any], template: t.Callable[[t.Any], t.Any]) -> dict[str, t.Any]:
     """The variables of a deployment that are set for the host, each with its templates filled in."""
     return {name: plain(template(task_vars[name])) for name in Deployment.model_fields if name in task_vars}
+
+
+def evidence_dirs(task_vars: t.Mapping[str, t.Any], template: t.Callable[[t.Any], t.Any]) -> list[str]:
+    """Folders with the site's own evidence."""
+    return [str(folder) for folder in listing(plain(template(task_vars.get("evidence_dirs", []))))]
 
 
 def refusal(problems: t.Sequence[t.Any]) -> dict[str, t.Any]:

@@ -50,7 +50,7 @@ def _short(value: t.Any) -> str:
     return text if len(text) <= 120 else text[:117] + "..."
 
 
-def _listing(value: t.Any) -> t.Any:
+def listing(value: t.Any) -> t.Any:
     """Text to a list: JSON, or words between commas."""
     if not isinstance(value, str):
         return value
@@ -63,7 +63,7 @@ def _listing(value: t.Any) -> t.Any:
 def _words(value: t.Any) -> t.Any:
     """Text to the words of a command line: JSON, or as a shell would split it."""
     if not isinstance(value, str) or value.strip().startswith("["):
-        return _listing(value)
+        return listing(value)
     return shlex.split(value)
 
 
@@ -76,8 +76,8 @@ def _optional(value: t.Any) -> t.Any:
     return None if isinstance(value, str) and value.strip().lower() in ("", "none", "null", "omit") else value
 
 
-StrList = t.Annotated[list[str], BeforeValidator(_listing)]
-IntList = t.Annotated[list[int], BeforeValidator(_listing)]
+StrList = t.Annotated[list[str], BeforeValidator(listing)]
+IntList = t.Annotated[list[int], BeforeValidator(listing)]
 WordList = t.Annotated[list[str], BeforeValidator(_words)]
 StrDict = t.Annotated[dict[str, str], BeforeValidator(_mapping)]
 OptStr = t.Annotated[str | None, BeforeValidator(_optional)]

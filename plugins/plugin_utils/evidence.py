@@ -137,7 +137,7 @@ def load(directories: t.Sequence[Path] = ()) -> list[Observation]:
         if not directory.is_dir():
             raise EvidenceError(f"evidence_dirs names {directory}, which is no folder")
         for path in sorted(directory.glob("*.yml")):
-            for entry in _load_file(path):
+            for entry in load_file(path):
                 if entry.id in seen:
                     raise EvidenceError(f"{path}: the id {entry.id!r} is also in {seen[entry.id]}")
                 seen[entry.id] = path
@@ -145,7 +145,7 @@ def load(directories: t.Sequence[Path] = ()) -> list[Observation]:
     return entries
 
 
-def _load_file(path: Path) -> list[Observation]:
+def load_file(path: Path) -> list[Observation]:
     text = path.read_text(encoding="utf-8")
     try:
         # The C parser, where PyYAML has it, reads ten times as fast.

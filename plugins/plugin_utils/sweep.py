@@ -313,10 +313,9 @@ def observation(line: t.Mapping[str, t.Any]) -> dict[str, t.Any] | None:
     numbers = line["numbers"]
     told = [line["line"]] if line["line"] else []
     if numbers.get("output_tokens_per_second"):
-        told.append(
-            f"{numbers['output_tokens_per_second']} output tokens/s, "
-            f"first token {numbers.get('ttft_p50')} s (p50) and {numbers.get('ttft_p99')} s (p99)."
-        )
+        told.append(f"{numbers['output_tokens_per_second']} output tokens/s.")
+    if numbers.get("ttft_p99"):
+        told.append(f"First token {numbers['ttft_p50']} s (p50), {numbers['ttft_p99']} s (p99).")
     entry = {
         "id": name,
         "arch": line["arch"],
