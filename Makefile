@@ -49,7 +49,7 @@ test-real: $(VENV)/.test $(REAL)/.installed  ## against the real SGLang and its 
 lint: $(VENV)/.lint  ## ruff, mypy, ansible-lint, yamllint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy collections/ansible_collections/blackwell/sglang/plugins/plugin_utils collections/ansible_collections/blackwell/sglang/plugins/module_utils
+	$(BIN)/mypy collections/ansible_collections/blackwell/sglang/plugins/plugin_utils collections/ansible_collections/blackwell/sglang/plugins/module_utils nightly
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint --offline --profile production
 	$(BIN)/yamllint --strict .
 

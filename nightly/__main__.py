@@ -64,10 +64,9 @@ def arguments(words: t.Sequence[str] | None = None) -> argparse.Namespace:
     if not given.inventory.exists():
         parser.error(f"--inventory {given.inventory}: there is no such file or folder")
     for item in given.extra_vars:
-        if not item.startswith("@") and SECRET.search(item):
-            parser.error(
-                f"--extra-vars {SECRET.search(item).group(1)}=...: a secret must come as @FILE, or from a vault"
-            )
+        secret = None if item.startswith("@") else SECRET.search(item)
+        if secret:
+            parser.error(f"--extra-vars {secret.group(1)}=...: a secret must come as @FILE, or from a vault")
         if item.startswith("@") and not Path(item[1:]).is_file():
             parser.error(f"--extra-vars {item}: there is no such file")
     return given

@@ -13,12 +13,13 @@ import signal
 import subprocess
 import sys
 import time
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+import xmlschema
 import yaml
 from ansible_collections.blackwell.sglang.plugins.plugin_utils.evidence import Observation
+from junitparser import JUnitXml
 
 from tests.lab import REPOSITORY, Lab
 
@@ -71,9 +72,10 @@ def test_a_sweep_finds_what_the_backends_do_and_puts_the_host_back(lab, tmp_path
     assert lab.ask("/server_info")["context_length"] == 8192
     assert lab.deploy("context_length=8192").recap()["changed"] == 0
 
-    suite = ET.parse(folder / "junit.xml").getroot().find("testsuite")
-    assert {case.get("name") for case in suite.iter("testcase")} == set(results(folder))
-    assert suite.get("tests") == "4" and suite.get("failures") == suite.get("errors") == "0"
+    xmlschema.validate(folder / "junit.xml", Path(__file__).with_name("junit.xsd"))
+    (suite,) = JUnitXml.fromfile(str(folder / "junit.xml"))
+    assert {case.name for case in suite} == set(results(folder))
+    assert (suite.tests, suite.failures, suite.errors) == (4, 0, 0)
     report = json.loads((folder / "results.json").read_text())
     assert report["counts"]["expected"] == 4 and not report["missing"]
     page = (folder / "report.html").read_text()
@@ -189,8 +191,9 @@ def test_a_regression_is_the_first_thing_in_every_report_and_no_key_is_anywhere(
     (folder,) = (lab.root / "nights").glob("[0-9]*")
     assert json.loads((folder / "results.json").read_text())["results"][0]["judged"] == "regression"
     assert (folder / "summary.md").read_text().splitlines()[0] == "# Sweep: 1 REGRESSION"
-    case = next(ET.parse(folder / "junit.xml").getroot().iter("testcase"))
-    assert case.find("failure").get("type") == "garbage"
+    xmlschema.validate(folder / "junit.xml", Path(__file__).with_name("junit.xsd"))
+    ((first, *_others),) = JUnitXml.fromfile(str(folder / "junit.xml"))
+    assert first.result[0].type == "garbage"
     page = (folder / "report.html").read_text()
     assert page.index("1 regression") < page.index("<article") < page.index("<table")
     for path in folder.rglob("*"):
