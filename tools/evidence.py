@@ -26,7 +26,7 @@ HEAD = "---\n# What this site's own sweeps saw, looked through before it was tak
 
 def merge(files: t.Sequence[Path], into: Path = SITE) -> int:
     """How many entries are new in C(into); EvidenceError if a file is broken."""
-    known = {entry.id for entry in evidence.load()}
+    known = {entry.id for entry in [*evidence.load(), *(evidence.load_file(into) if into.exists() else [])]}
     new: dict[str, dict[str, t.Any]] = {}
     for file in files:
         for entry in evidence.load_file(file):

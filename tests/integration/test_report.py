@@ -48,7 +48,13 @@ def page(tmp_path_factory) -> Path:
             outcome="garbage" if night == 8 else "ok", judged="regression" if night == 8 else "expected",
             failure_class="garbage", line=HOSTILE,
         )  # fmt: skip
-        lines[8] = {**lines[8], "outcome": None, "judged": "infrastructure", "numbers": {}, "line": "GPU 3 is not clean"}
+        lines[8] = {
+            **lines[8],
+            "outcome": None,
+            "judged": "infrastructure",
+            "numbers": {},
+            "line": "GPU 3 is not clean",
+        }
         folder = root / "nights" / f"2026-03-{night:02}"
         folder.mkdir(parents=True)
         (folder / "results.jsonl").write_text("".join(json.dumps(item) + "\n" for item in lines))
@@ -77,7 +83,9 @@ def test_every_cell_and_night_is_there_and_nothing_is_complained_of(page):
 def test_it_is_as_wide_as_the_window(page, tmp_path, width):
     """Only the table may be wider, and scrolls by itself. (A headless window is 500 pixels wide at least.)"""
     measured = tmp_path / "measured.html"
-    script = "<script>document.title = document.documentElement.scrollWidth + ' of ' + window.innerWidth</script></body>"
+    script = (
+        "<script>document.title = document.documentElement.scrollWidth + ' of ' + window.innerWidth</script></body>"
+    )
     measured.write_text(page.read_text().replace("</body>", script))
     shot = tmp_path / "shot.png"
     done = browse(measured, f"--window-size={width},1200", f"--screenshot={shot}", "--dump-dom")

@@ -10,8 +10,9 @@ import json
 import zipfile
 
 import pytest
+from ansible_collections.blackwell.sglang.plugins.plugin_utils.evidence import EvidenceError, load_file
 
-from tools import catalogue, variables
+from tools import catalogue, evidence, variables
 
 OLD_FORM = """
 DTYPES = ["auto", "bfloat16"]
@@ -108,3 +109,20 @@ def test_the_table_and_the_schema_of_the_variables_are_current(made):
 def test_every_variable_is_described():
     for name, spec in variables.properties().items():
         assert len(spec["description"]) > 5, name
+
+
+def test_reviewed_results_are_taken_over_once_and_a_broken_file_changes_nothing(tmp_path):
+    entry = {
+        "id": "gpu1-2026-12-07-a", "arch": "sm120", "moe_backend": "auto", "outcome": "garbage", "depth": "answers",
+        "date": "2026-12-07", "source": "own sweep on gpu1",
+    }  # fmt: skip
+    results, site = tmp_path / "sweep.yml", tmp_path / "site.yml"
+    results.write_text(json.dumps([entry]))
+    assert (evidence.merge([results], site), evidence.merge([results], site)) == (1, 0)
+    (own,) = load_file(site)
+    assert own.id == entry["id"] and "stack" not in site.read_text()
+    results.write_text(json.dumps([entry, {**entry, "id": "b", "outcome": "perhaps"}]))
+    before = site.read_text()
+    with pytest.raises(EvidenceError, match="outcome"):
+        evidence.merge([results], site)
+    assert site.read_text() == before
