@@ -70,6 +70,15 @@ class HttpClient:
         # Connections kept alive and not in use; append() and pop() of a list are safe between threads
         self._idle: list[http.client.HTTPConnection] = []
 
+    def reachable(self, timeout: float = 1.0) -> bool:
+        """Does anybody listen there? Costs next to nothing where nobody does."""
+        port = self._port or (443 if self._tls else 80)
+        try:
+            socket.create_connection((self._host, port), timeout).close()
+        except OSError:
+            return False
+        return True
+
     def request(
         self, method: str, path: str, payload: Any = None, timeout: float = 10.0, limit: int = MAX_BYTES
     ) -> Response:

@@ -21,6 +21,8 @@ from ansible_collections.blackwell.sglang.plugins.module_utils.http_client impor
 from ansible_collections.blackwell.sglang.plugins.module_utils.supervisor import Status
 
 READY, STARTING, DEAD, STALLED, TIMEOUT = "ready", "starting", "dead", "stalled", "timeout"
+# Seconds between two looks at all processes, which cost some 10 ms on a busy host.
+LOOK_EVERY = 1.0
 # Less CPU than this share of one core counts as none: an idle server still polls.
 IDLE_CPU_SHARE = 0.02
 
@@ -57,7 +59,6 @@ class Outcome:
     activity: Activity
     status: Status
     ready_seconds: float | None = None
-    foreign_port: bool = False
 
     def activity_dict(self) -> dict[str, Any]:
         return asdict(self.activity)
@@ -74,11 +75,9 @@ def answers(client: HttpClient, timeout: float = 2.0) -> bool:
     return status == 200
 
 
-def owns_port(processes: list[procfs.Process], port: int) -> bool | None:
-    """True: one of the instance's processes listens. False: only another does. None: nobody does."""
-    listening, owners = procfs.listening_pids(port, [process.pid for process in processes])
-    if not listening:
-        return None
+def owns_port(processes: list[procfs.Process], port: int) -> bool:
+    """Does one of the instance's processes listen there?"""
+    _listening, owners = procfs.listening_pids(port, [process.pid for process in processes])
     return bool(owners)
 
 
@@ -103,6 +102,7 @@ def watch(
     deadline = time.monotonic() + watch_seconds
     text, cursor = server.log(None)
     progress = str(startup_log.progress(text))
+    looked = float("-inf")
     while True:
         status = server.status()
         more, cursor = server.log(cursor)
@@ -113,12 +113,12 @@ def watch(
             more, cursor = server.log(cursor)
             return Outcome(DEAD, progress, activity.age, text + more, activity, status)
         age = activity.age = procfs.age_seconds(status.running)
-        processes = procfs.processes_of(server.instance)
-        ours = owns_port(processes, port)
-        if ours and answers(client):
+        if client.reachable() and owns_port(procfs.processes_of(server.instance), port) and answers(client):
             return Outcome(READY, "ready", age, text, activity, status, ready_seconds=age)
-        _note_activity(activity, processes, len(text), age)
-        outcome = Outcome(STARTING, progress, age, text, activity, status, foreign_port=ours is False)
+        if time.monotonic() >= looked + LOOK_EVERY:
+            _note_activity(activity, procfs.processes_of(server.instance), len(text), age)
+            looked = time.monotonic()
+        outcome = Outcome(STARTING, progress, age, text, activity, status)
         if age > start_timeout:
             outcome.phase = TIMEOUT
             return outcome
