@@ -204,7 +204,7 @@ def main(words: t.Sequence[str] | None = None) -> int:
         console.print(
             f"{'goes on with' if (folder / 'results.jsonl').exists() else 'begins'} {folder}", highlight=False
         )
-        with Watch(console, bar=console.is_terminal and not given.plain) as watch:
+        with Watch(console, drawn=console.is_terminal and not given.plain) as watch:
             run = Run(given, folder, watch)
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, run.stop)

@@ -15,9 +15,9 @@ Event = t.Mapping[str, t.Any]
 
 
 class Watch:
-    """Takes ansible-runner's events. One line a result; on a terminal also a bar and what each host tries."""
+    """Takes ansible-runner's events. One line a result; where `drawn`, also a bar and what each host tries."""
 
-    def __init__(self, console: Console, bar: bool) -> None:
+    def __init__(self, console: Console, drawn: bool) -> None:
         self.console = console
         self.failures: list[str] = []
         self._progress = Progress(
@@ -26,7 +26,7 @@ class Watch:
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             console=console,
-            disable=not bar,
+            disable=not drawn,
         )
         self._all = self._progress.add_task("sweep", total=None)
         self._hosts: dict[str, t.Any] = {}
