@@ -26,13 +26,13 @@ sim: $(VENV)/.deploy  ## the simulated host's folder
 	$(BIN)/python -m simulator create $(addprefix .sim/,$(SIM))
 
 test: $(VENV)/.test  ## all tests that need no root
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 unit: $(VENV)/.test
 	$(BIN)/python -m pytest tests/unit
 
 integration: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2 --dist loadgroup tests/integration
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/integration
 
 faults: $(VENV)/.test  ## the fault matrix: every fault caused, at a first deploy and over a good server
 	$(BIN)/python -m tests.faults $(FAULTS)

@@ -17,8 +17,6 @@ import pytest
 
 from tests.lab import REPOSITORY, Lab
 
-pytestmark = pytest.mark.xdist_group("deploy")
-
 
 def test_the_first_run_serves_and_shows_an_answer(serving):
     assert "serving qwen3.5" in serving.first.text and "Paris" in serving.first.text

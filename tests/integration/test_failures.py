@@ -16,8 +16,6 @@ import pytest
 
 from tests.lab import REPOSITORY
 
-pytestmark = pytest.mark.xdist_group("failures")
-
 
 @pytest.fixture
 def lab(lab):

@@ -15,7 +15,6 @@ import pytest
 from tests.lab import Lab, free_port
 
 CHAT = {"messages": [{"role": "user", "content": "What is 2+2?"}], "max_tokens": 8}
-pytestmark = pytest.mark.xdist_group("nodes")
 
 
 @pytest.fixture

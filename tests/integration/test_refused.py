@@ -14,8 +14,6 @@ import yaml
 
 from tests.lab import Lab
 
-pytestmark = pytest.mark.xdist_group("refused")
-
 # Stands in for ssh: counts its calls and runs the command here.
 COUNTING_SSH = """#!/bin/sh
 for last in "$@"; do :; done

@@ -19,10 +19,7 @@ from tests.lab import Lab
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 MOE, GEMM = ["auto", "flashinfer_cutlass", "flashinfer_trtllm"], ["auto", "flashinfer_cudnn", "flashinfer_trtllm"]
 HOSTILE = "<script>alert('x')</script> & \"quoted\" \x1b[31m" + "long" * 60
-pytestmark = [
-    pytest.mark.skipif(BROWSER is None, reason="no chromium here"),
-    pytest.mark.xdist_group("sweep"),
-]
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium here")
 
 
 def line(moe: str, gemm: str, night: int, **more) -> dict:

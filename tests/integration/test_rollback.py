@@ -15,7 +15,6 @@ import pytest
 
 from tests.lab import REPOSITORY
 
-pytestmark = pytest.mark.xdist_group("rollback")
 NEW = "context_length=8192"
 
 

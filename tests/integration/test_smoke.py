@@ -12,8 +12,6 @@ import pytest
 from ansible_collections.blackwell.sglang.plugins.module_utils import questions, smoke
 from ansible_collections.blackwell.sglang.plugins.module_utils.http_client import HttpClient
 
-pytestmark = pytest.mark.xdist_group("smoke")
-
 
 @pytest.fixture(scope="module")
 def server(serving):

@@ -23,7 +23,6 @@ from junitparser import JUnitXml
 
 from tests.lab import REPOSITORY, Lab
 
-pytestmark = pytest.mark.xdist_group("sweep")
 CUTLASS, DSL, CUDNN, TRTLLM = "flashinfer_cutlass", "flashinfer_cutedsl", "flashinfer_cudnn", "flashinfer_trtllm"
 
 
@@ -148,8 +147,9 @@ def test_a_killed_night_goes_on_where_it_was_and_the_host_ends_on_its_known_good
             break
     time.sleep(1.5)  # in the middle of the second one
     subprocess.run(["pkill", "-9", "-g", str(os.getpgid(night.pid))], check=True)
-    children = subprocess.run(["pkill", "-9", "-f", f"playbooks/sweep.yml.*|{lab.inventory}"], check=False)
-    assert children.returncode in (0, 1)
+    # ansible-runner gives its child a session of its own.
+    children = subprocess.run(["pkill", "-9", "-f", f"ansible-playbook.*{lab.root}"], check=False)
+    assert children.returncode == 0
     night.wait()
     code, out = done(nightly(lab))
     assert code == 0 and "goes on with" in out, out
